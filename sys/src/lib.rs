@@ -1,1 +1,8 @@
-//! placeholder
+//! System calls that no safe library offers, behind small safe functions. This is the only crate
+//! of the workspace that may say `unsafe`; what `nix` offers safely is called through `nix` and
+//! not repeated here.
+
+pub mod capability;
+pub mod fd;
+pub mod memfd;
+pub mod process;
