@@ -1,0 +1,223 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::edges::bench::{Bench, Reply as BenchReply, Request as BenchRequest};
+use crate::edges::egress::{Egress, FinishReason, Reply, Request};
+use crate::link::{LinkSender, pair};
+use crate::{Body, Link};
+use std::os::fd::AsFd;
+
+fn request() -> Request {
+    Request::Complete { request: Body::Inline(b"{}".to_vec()) }
+}
+
+fn done() -> Reply {
+    Reply::Done { finish: FinishReason::Stop, model: "demo:scripted".into(), failovers: vec![] }
+}
+
+fn egress() -> (Client<Egress>, Server<Egress>) {
+    let (a, b) = pair().unwrap();
+    (Client::new(a, Role::Egress).unwrap(), Server::new(b, Role::Run).unwrap())
+}
+
+#[tokio::test]
+async fn a_stream_arrives_in_order_and_ends() {
+    let (client, mut server) = egress();
+    let owner = tokio::spawn(async move {
+        let call = server.recv().await.unwrap().unwrap();
+        let serve = async {
+            for n in 0..500 {
+                call.responder.send(&Reply::TextDelta { text: n.to_string() }, &[]).await.unwrap();
+            }
+            call.responder.send(&done(), &[]).await.unwrap();
+        };
+        // Credit arrives through `recv`, so both must run.
+        tokio::join!(serve, async { assert!(server.recv().await.unwrap().is_none()) });
+    });
+    let mut replies = client.stream(&request(), &[], None).await.unwrap();
+    for n in 0..500 {
+        let (reply, _) = replies.next().await.unwrap().unwrap();
+        assert_eq!(reply, Reply::TextDelta { text: n.to_string() });
+    }
+    assert_eq!(replies.next().await.unwrap().unwrap().0, done());
+    assert!(replies.next().await.is_none());
+    drop((replies, client));
+    owner.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reader_that_stops_stops_its_writer_at_the_window() {
+    let (client, mut server) = egress();
+    let _replies = client.stream(&request(), &[], None).await.unwrap();
+    let call = server.recv().await.unwrap().unwrap();
+    for _ in 0..WINDOW {
+        call.responder.send(&Reply::TextDelta { text: "x".into() }, &[]).await.unwrap();
+    }
+    let one_more = Reply::TextDelta { text: "x".into() };
+    let blocked =
+        tokio::time::timeout(Duration::from_millis(100), call.responder.send(&one_more, &[]));
+    assert!(blocked.await.is_err());
+}
+
+#[tokio::test]
+async fn dropping_the_replies_cancels_the_call() {
+    let (client, mut server) = egress();
+    let replies = client.stream(&request(), &[], None).await.unwrap();
+    let call = server.recv().await.unwrap().unwrap();
+    drop(replies);
+    let next = tokio::spawn(async move { server.recv().await.map(|c| c.is_none()) });
+    call.responder.cancelled().await;
+    // A late reply goes nowhere and breaks nothing.
+    call.responder.send(&done(), &[]).await.unwrap();
+    drop(client);
+    assert!(next.await.unwrap().unwrap());
+}
+
+#[tokio::test]
+async fn an_owner_that_dies_fails_every_call() {
+    let (client, mut server) = egress();
+    let ask = request();
+    let (answer, ()) = tokio::join!(client.call(&ask, &[], Duration::from_secs(10)), async {
+        let call = server.recv().await.unwrap().unwrap();
+        drop(server);
+        drop(call);
+    });
+    assert!(matches!(answer, Err(CallError::Gone("egress") | CallError::Fault(_))), "{answer:?}");
+    client.closed().await;
+    let after = client.call(&request(), &[], Duration::from_secs(10)).await;
+    assert!(matches!(after, Err(CallError::Gone("egress"))));
+}
+
+#[tokio::test]
+async fn a_silent_owner_is_a_timeout() {
+    let (client, mut server) = egress();
+    let answer = client.call(&request(), &[], Duration::from_millis(20)).await;
+    assert!(matches!(answer, Err(CallError::Timeout { .. })));
+    let call = server.recv().await.unwrap().unwrap();
+    assert_eq!(call.deadline, Some(Duration::from_millis(20)));
+}
+
+#[tokio::test]
+async fn a_request_that_is_dropped_is_a_fault() {
+    let (client, mut server) = egress();
+    let ask = request();
+    let (answer, ()) = tokio::join!(client.call(&ask, &[], Duration::from_secs(10)), async {
+        drop(server.recv().await.unwrap().unwrap());
+    });
+    assert!(matches!(answer, Err(CallError::Fault(Fault { code, .. })) if code == "internal"));
+}
+
+#[tokio::test]
+async fn more_calls_than_the_bound_are_busy() {
+    let (a, b) = pair().unwrap();
+    let client: Client<Bench> = Client::new(a, Role::Store).unwrap();
+    let mut server: Server<Bench> = Server::new(b, Role::Run).unwrap();
+    let echo = BenchRequest::Echo { bytes: vec![1] };
+    let mut open = Vec::new();
+    let mut calls = Vec::new();
+    for _ in 0..MAX_CALLS {
+        open.push(client.stream(&echo, &[], None).await.unwrap());
+        calls.push(server.recv().await.unwrap().unwrap());
+    }
+    let mut extra = client.stream(&echo, &[], None).await.unwrap();
+    let reading = tokio::spawn(async move { server.recv().await.map(|c| c.is_some()) });
+    assert!(matches!(extra.next().await, Some(Err(CallError::Fault(Fault { code, .. }))) if code == "busy"));
+    calls[0].responder.send(&BenchReply::Echoed { bytes: vec![1] }, &[]).await.unwrap();
+    assert!(open[0].next().await.unwrap().is_ok());
+    let _again = client.stream(&echo, &[], None).await.unwrap();
+    assert!(reading.await.unwrap().unwrap());
+}
+
+async fn raw(kind: u16, body: &[u8], fds: usize) -> Result<bool, LinkError> {
+    let (a, b) = pair().unwrap();
+    let Link { sender, .. } = Link::new(a, Guard::serving(Role::Monod)).unwrap();
+    let mut server: Server<Egress> = Server::new(b, Role::Run).unwrap();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let list: Vec<_> = (0..fds).map(|_| file.as_fd()).collect();
+    sender.send_raw(1, 0, kind, body, &list).await.unwrap();
+    server.recv().await.map(|c| c.is_some())
+}
+
+#[tokio::test]
+async fn hostile_packets_end_the_channel_with_a_reason() {
+    let good = crate::codec::encode(&request()).unwrap();
+    assert!(raw(0x0401, &good, 0).await.unwrap());
+    let mut long = good.clone();
+    long.push(0);
+    let cases: Vec<(&str, u16, Vec<u8>, usize)> = vec![
+        ("left-over bytes", 0x0401, long, 0),
+        ("truncated", 0x0401, good[..good.len() - 1].to_vec(), 0),
+        ("another kind's body", 0x0402, good.clone(), 0),
+        ("out of role", 0x0481, good.clone(), 0),
+        ("unknown kind", 0x7777, good.clone(), 0),
+        ("too many descriptors", 0x0401, good.clone(), 2),
+        ("sixteen descriptors", 0x0401, good.clone(), 16),
+        ("a fault as a request", crate::table::FAULT, crate::codec::encode(&Fault::new("a", "b")).unwrap(), 0),
+        ("cancel with a body", crate::table::CANCEL, vec![1], 0),
+        ("empty", 0x0401, vec![], 0),
+    ];
+    for (name, kind, body, fds) in cases {
+        assert!(raw(kind, &body, fds).await.is_err(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn too_much_credit_ends_the_channel() {
+    let (a, b) = pair().unwrap();
+    let Link { sender, .. } = Link::new(a, Guard::serving(Role::Egress)).unwrap();
+    let mut server: Server<Egress> = Server::new(b, Role::Run).unwrap();
+    sender.send(1, 0, &request(), &[]).await.unwrap();
+    let _call = server.recv().await.unwrap().unwrap();
+    sender.credit(1, 1).await.unwrap();
+    assert!(server.recv().await.is_err());
+}
+
+#[tokio::test]
+async fn a_flood_over_the_window_ends_the_clients_channel() {
+    let (a, b) = pair().unwrap();
+    let client: Client<Egress> = Client::new(a, Role::Egress).unwrap();
+    let Link { sender, mut receiver } = Link::new(b, Guard::serving(Role::Run)).unwrap();
+    let mut replies = client.stream(&request(), &[], None).await.unwrap();
+    receiver.recv::<Request>().await.unwrap().unwrap();
+    let flood = |sender: LinkSender| async move {
+        let delta = Reply::TextDelta { text: "x".into() };
+        while sender.send(1, 0, &delta, &[]).await.is_ok() {}
+    };
+    let flooding = tokio::spawn(flood(sender));
+    client.closed().await;
+    let mut last = None;
+    while let Some(item) = replies.next().await {
+        last = Some(item);
+    }
+    assert!(matches!(last, Some(Err(CallError::Link(_)))));
+    drop((replies, client, receiver));
+    flooding.await.unwrap();
+}
+
+#[tokio::test]
+async fn events_flow_with_credit_and_closing_the_reader_is_noticed() {
+    let (a, b) = pair().unwrap();
+    let events = EventSender::new(a, Role::ChannelOpenai).unwrap();
+    let mut reader = EventReceiver::new(b).unwrap();
+    let writer = events.clone();
+    let writing = tokio::spawn(async move {
+        for n in 0..300 {
+            assert!(writer.send(&RunEvent::Append { text: n.to_string() }, &[]).await);
+        }
+    });
+    for n in 0..300 {
+        let (event, _) = reader.next().await.unwrap().unwrap();
+        assert_eq!(event, RunEvent::Append { text: n.to_string() });
+    }
+    writing.await.unwrap();
+    drop(reader);
+    events.closed().await;
+    assert!(!events.send(&RunEvent::Append { text: String::new() }, &[]).await);
+}
+
+#[tokio::test]
+async fn a_run_that_dies_ends_its_events() {
+    let (a, b) = pair().unwrap();
+    let mut reader = EventReceiver::new(b).unwrap();
+    drop(a);
+    assert!(reader.next().await.unwrap().is_none());
+}

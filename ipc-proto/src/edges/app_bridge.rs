@@ -1,0 +1,123 @@
+//! Requests to the app-bridge worker: tools of MCP servers (spec s3; facts 3.6, 4.1).
+
+use crate::Body;
+use crate::chat::Block;
+use crate::message::Edge;
+use crate::messages;
+use serde::{Deserialize, Serialize};
+
+/// The edge whose owner is `app-bridge`.
+#[derive(Debug)]
+pub struct AppBridge;
+
+impl Edge for AppBridge {
+    type Request = Request;
+    type Reply = Reply;
+    const NAME: &'static str = "app-bridge";
+    fn is_final(reply: &Reply) -> bool {
+        !matches!(reply, Reply::Progress { .. })
+    }
+}
+
+/// A tool as a server lists it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct McpTool {
+    /// Configured server name.
+    pub server: String,
+    /// The server's name of the tool.
+    pub tool: String,
+    /// What it does.
+    pub description: String,
+    /// JSON Schema of the arguments.
+    pub input_schema: serde_json::Value,
+    /// `annotations.readOnlyHint`, untrusted.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// A server that could not take part in a turn.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpWarning {
+    /// `mcp_init_failed` or `mcp_list_tools_failed`.
+    pub code: String,
+    /// Which server.
+    pub server: String,
+    /// What happened, and what to do.
+    pub message: String,
+}
+
+/// Answer to `ListTools`, as JSON in a body.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolListing {
+    /// All servers' tools in configured order.
+    pub tools: Vec<McpTool>,
+    /// Servers that are missing.
+    pub warnings: Vec<McpWarning>,
+}
+
+/// A tool's result, as JSON in a body.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct McpResult {
+    /// Text and images; other content is described as text.
+    pub content: Vec<Block>,
+    /// `structuredContent`, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structured: Option<serde_json::Value>,
+    /// The server's own `isError`.
+    pub is_error: bool,
+}
+
+/// Largest result body in bytes.
+pub const MAX_RESULT: usize = 16 * 1024 * 1024;
+/// Largest listing body in bytes.
+pub const MAX_LISTING: usize = 16 * 1024 * 1024;
+
+messages! {
+    /// Requests.
+    pub enum Request, descriptors 1 {
+        /// The tools of every configured server, starting those that aren't running.
+        ListTools = 0x0501,
+        /// Call one.
+        CallTool {
+            /// Configured server name.
+            server: String,
+            /// The server's name of the tool.
+            tool: String,
+            /// JSON object.
+            arguments: Body,
+        } = 0x0502,
+    }
+}
+
+messages! {
+    /// Streamed and final replies.
+    pub enum Reply, descriptors 1 {
+        /// A [`ToolListing`]. Final.
+        Tools {
+            /// The listing.
+            listing: Body,
+        } = 0x0581,
+        /// The server says it is at work.
+        Progress {
+            /// So far.
+            progress: f64,
+            /// Of how much.
+            total: Option<f64>,
+            /// ≤ 1 KiB.
+            message: Option<String>,
+        } = 0x0582,
+        /// A [`McpResult`]. Final.
+        Result {
+            /// The result.
+            result: Body,
+        } = 0x0583,
+        /// No result. Final.
+        Failed {
+            /// `mcp_server_silent`, `mcp_call_timeout`, `mcp_server_gone`, `mcp_call_cancelled`,
+            /// `mcp_init_failed`, `mcp_unknown_tool`, `mcp_protocol_error`, `mcp_result_too_large`.
+            code: String,
+            /// One sentence.
+            message: String,
+        } = 0x0584,
+    }
+}

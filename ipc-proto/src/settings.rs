@@ -1,0 +1,200 @@
+//! What the supervisor tells each role at its start: the part of the configuration it needs.
+//!
+//! Travels as JSON in `Welcome`. Secrets are never in here; they come as named descriptors.
+
+use crate::chat::ToolSpec;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Settings of one worker, by role.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "kebab-case")]
+pub enum RoleSettings {
+    /// The store worker. Descriptors: `state`.
+    Store(StoreSettings),
+    /// The artifact worker. Descriptors: `state`, `workspace`, `outbound` (directories).
+    Artifact(ArtifactSettings),
+    /// The egress worker. Descriptors: `key:<provider>` for each provider with a key.
+    Egress(EgressSettings),
+    /// The app-bridge worker.
+    AppBridge(AppBridgeSettings),
+    /// The OpenAI-compatible channel. Descriptors: `listener`, `bearer` when a key is set.
+    ChannelOpenai(OpenaiSettings),
+    /// The run worker. Descriptors: `identity`, `soul` (when configured).
+    Run(RunSettings),
+}
+
+/// Limits of the store (facts 3.2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreSettings {
+    /// Latest messages given to a run.
+    pub history_messages: usize,
+    /// Bytes per message.
+    pub message_bytes: usize,
+    /// Bytes of all history.
+    pub total_bytes: u64,
+    /// Conversations kept.
+    pub conversations: u64,
+    /// Days without activity until a conversation is dropped.
+    pub inactivity_days: u32,
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        Self {
+            history_messages: 64,
+            message_bytes: 64 * 1024,
+            total_bytes: 256 * 1024 * 1024,
+            conversations: 10_000,
+            inactivity_days: 365,
+        }
+    }
+}
+
+/// Retention and refusals of the artifact worker (spec s0; facts 1.2, 5.3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArtifactSettings {
+    /// `artifacts.retention.maxAgeDays`.
+    pub max_age_days: u32,
+    /// `artifacts.retention.maxCount`.
+    pub max_count: u64,
+    /// `artifacts.retention.dryRun`.
+    pub dry_run: bool,
+    /// Workspace-relative folders and files that are never published (the state directory, the
+    /// configuration, key files), with `/` separators.
+    pub private_paths: Vec<String>,
+}
+
+/// Which wire a provider speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wire {
+    /// `POST /chat/completions`.
+    OpenaiChat,
+    /// `POST /responses`.
+    OpenaiResponses,
+    /// `POST /messages`.
+    AnthropicMessages,
+    /// The embedded scripted model.
+    Demo,
+}
+
+/// One model provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProviderSettings {
+    /// The wire.
+    pub wire: Wire,
+    /// Address up to and without the route, e.g. `https://api.openai.com/v1`; empty for `demo`.
+    pub base_url: String,
+    /// True when a `key:<provider>` descriptor comes along.
+    pub has_key: bool,
+}
+
+/// One entry of the model chain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelChoice {
+    /// Provider id.
+    pub provider: String,
+    /// Model name at the provider.
+    pub model: String,
+    /// Reasoning effort.
+    pub effort: Option<String>,
+    /// Attempts with this model, 1 to 10.
+    pub attempts: u32,
+}
+
+/// Settings of the egress worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EgressSettings {
+    /// Providers by id.
+    pub providers: BTreeMap<String, ProviderSettings>,
+    /// The first choice and its fallbacks, in order.
+    pub chain: Vec<ModelChoice>,
+    /// `runtime.retry.backoffMs`.
+    pub backoff_ms: u64,
+    /// `runtime.retry.maxBackoffMs`.
+    pub max_backoff_ms: u64,
+    /// `providers.piNative.maxRetryDelayMs`: a longer `retry-after` goes to the next model.
+    pub max_retry_delay_ms: u64,
+    /// Silence after which a model stream has failed.
+    pub idle_timeout_ms: u64,
+    /// Hosts that tool fetches may reach although their address is private (`host` or `host:port`).
+    pub allow_private_hosts: Vec<String>,
+}
+
+/// How a configured MCP server is reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "transport", rename_all = "kebab-case")]
+pub enum McpTransport {
+    /// The supervisor starts it; its pipes come as descriptors.
+    Stdio,
+    /// Streamable HTTP.
+    Http {
+        /// Endpoint.
+        url: String,
+        /// Literal headers.
+        headers: BTreeMap<String, String>,
+    },
+    /// HTTP+SSE of 2024-11-05.
+    Sse {
+        /// The event stream's address.
+        url: String,
+        /// Literal headers.
+        headers: BTreeMap<String, String>,
+    },
+}
+
+/// One configured MCP server.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpServerSettings {
+    /// Its configured name.
+    pub name: String,
+    /// How it is reached.
+    pub transport: McpTransport,
+    /// One connection for all callers.
+    pub shared: bool,
+    /// A fresh process for each run (receives request context).
+    pub per_run: bool,
+}
+
+/// Settings of the app-bridge worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppBridgeSettings {
+    /// Configured servers in order.
+    pub servers: Vec<McpServerSettings>,
+    /// `tools.mcpCallTimeoutMs`.
+    pub call_timeout_ms: u64,
+    /// `tools.mcpCallMaxTotalTimeoutMs`.
+    pub call_max_total_ms: u64,
+}
+
+/// Settings of the OpenAI-compatible channel (facts 2.3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenaiSettings {
+    /// `openaiApi.basePath`.
+    pub base_path: String,
+    /// `openaiApi.modelId`.
+    pub model_id: String,
+    /// True when a bearer is required; the secret comes as the descriptor `bearer`.
+    pub bearer: bool,
+}
+
+/// Settings of the run worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunSettings {
+    /// Absolute path of the workspace, the same inside and outside.
+    pub workspace: String,
+    /// Absolute path of the scratch directory inside.
+    pub scratch: String,
+    /// `tools.allowedTools`; `None` for all.
+    pub allowed_tools: Option<Vec<String>>,
+    /// `tools.disallowedTools`.
+    pub disallowed_tools: Vec<String>,
+    /// `runtime.maxTurns`; `None` or 0 for no bound.
+    pub max_turns: Option<u32>,
+    /// The configured first choice, for session facts.
+    pub model: String,
+    /// Tools that the composition adds (later: app-owned ones).
+    #[serde(default)]
+    pub extra_tools: Vec<ToolSpec>,
+}
