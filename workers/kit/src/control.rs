@@ -1,0 +1,295 @@
+//! The control channel after the handshake: grants in, wishes out, heartbeats between.
+
+use ipc_proto::channel::Fault;
+use ipc_proto::edges::control::{
+    EdgeName, FromWorker, Peer, RunScope, RunStatus, StartRun, ToWorker, Trigger, TurnInput,
+    MAX_TURN_INPUT,
+};
+use ipc_proto::link::{LinkError, LinkReceiver, LinkSender, Payload};
+use ipc_proto::{Body, RunId};
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// How long the supervisor may take to answer a wish; starting a process included.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// A channel that this worker owns one end of.
+#[derive(Debug)]
+pub struct Granted {
+    /// Number of the channel.
+    pub channel: u64,
+    /// What is spoken on it.
+    pub edge: EdgeName,
+    /// Who holds the other end.
+    pub peer: Peer,
+    /// Our end.
+    pub fd: OwnedFd,
+}
+
+/// What the supervisor says to a serving worker.
+#[derive(Debug)]
+pub enum Event {
+    /// A channel to serve or to use.
+    Granted(Granted),
+    /// Close the channel of this number.
+    Revoked(u64),
+    /// The one run of a run worker.
+    Assigned {
+        /// The run's scope.
+        scope: RunScope,
+        /// What started it.
+        trigger: Trigger,
+        /// The person's message.
+        input: TurnInput,
+        /// One descriptor per edge.
+        channels: Vec<(EdgeName, OwnedFd)>,
+    },
+    /// End the run as cancelled.
+    CancelRun {
+        /// For the record.
+        reason: String,
+    },
+    /// A server process ended.
+    ServerExited {
+        /// Which.
+        server: u64,
+        /// How.
+        status: String,
+    },
+    /// Finish what is running, take nothing new, then return.
+    Drain,
+    /// Return now. Also sent when the supervisor is gone.
+    Shutdown,
+}
+
+/// Events in order. After `Shutdown` nothing more comes.
+pub type Inbox = mpsc::UnboundedReceiver<Event>;
+
+/// Why a wish was not granted.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// The supervisor's refusal, with its fixed code.
+    #[error("{0}")]
+    Refused(#[from] Fault),
+    /// It is gone or did not answer.
+    #[error("the supervisor did not answer")]
+    NoAnswer,
+    /// The channel broke.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+    /// The input can't be packed.
+    #[error("the message can't be sent: {0}")]
+    Body(#[from] ipc_proto::body::BodyError),
+}
+
+/// A started run as its channel sees it.
+#[derive(Debug)]
+pub struct RunChannel {
+    /// The run.
+    pub run: RunId,
+    /// Its events: [`ipc_proto::EventReceiver::new`].
+    pub events: OwnedFd,
+}
+
+/// A started server's pipes.
+#[derive(Debug)]
+pub struct ServerPipes {
+    /// Names the process in [`Control::stop_server`].
+    pub server: u64,
+    /// Write end.
+    pub stdin: OwnedFd,
+    /// Read end.
+    pub stdout: OwnedFd,
+    /// Read end.
+    pub stderr: OwnedFd,
+}
+
+type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<(ToWorker, VecDeque<OwnedFd>)>>>>;
+
+/// Asks the supervisor. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Control {
+    sender: LinkSender,
+    waiting: Waiting,
+    next: Arc<AtomicU64>,
+}
+
+impl Control {
+    async fn ask(
+        &self,
+        message: &FromWorker,
+        fds: &[OwnedFd],
+    ) -> Result<(ToWorker, VecDeque<OwnedFd>), ControlError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (tell, answer) = oneshot::channel();
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, tell);
+        let fds = ipc_proto::link::borrow(fds);
+        self.sender.send(id, u32::try_from(ANSWER.as_millis()).unwrap_or(0), message, &fds).await?;
+        let result = tokio::time::timeout(ANSWER, answer).await;
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        match result {
+            Ok(Ok(reply)) => Ok(reply),
+            _ => Err(ControlError::NoAnswer),
+        }
+    }
+
+    /// Starts a run (channel workers).
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] with `queue_full`, `shutting_down`, `starting` or `invalid_request`.
+    pub async fn start_run(
+        &self,
+        conversation: ipc_proto::ConversationId,
+        delivery: ipc_proto::ConversationId,
+        trigger: Trigger,
+        input: &TurnInput,
+    ) -> Result<RunChannel, ControlError> {
+        let (input, fd) = Body::pack_json(input)?;
+        let start = StartRun { conversation, delivery, trigger, input };
+        let fds: Vec<_> = fd.into_iter().collect();
+        match self.ask(&FromWorker::StartRun { start }, &fds).await? {
+            (ToWorker::RunStarted { run }, mut fds) => match fds.pop_front() {
+                Some(events) => Ok(RunChannel { run, events }),
+                None => Err(ControlError::NoAnswer),
+            },
+            (ToWorker::RunRefused { refusal }, _) => {
+                Err(Fault { code: refusal.code, message: refusal.message }.into())
+            }
+            _ => Err(ControlError::NoAnswer),
+        }
+    }
+
+    /// Ends a run that this channel started.
+    ///
+    /// # Errors
+    /// When the supervisor is gone.
+    pub async fn cancel_run(&self, run: RunId, reason: &str) -> Result<(), ControlError> {
+        self.ask(&FromWorker::CancelRun { run, reason: reason.to_owned() }, &[]).await.map(|_| ())
+    }
+
+    /// Starts a configured stdio server (app-bridge).
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] with `server_failed` and the reason.
+    pub async fn start_server(
+        &self,
+        name: &str,
+        run: Option<RunId>,
+    ) -> Result<ServerPipes, ControlError> {
+        let wish = FromWorker::StartServer { name: name.to_owned(), run };
+        match self.ask(&wish, &[]).await? {
+            (ToWorker::ServerStarted { server }, mut fds) => {
+                match (fds.pop_front(), fds.pop_front(), fds.pop_front()) {
+                    (Some(stdin), Some(stdout), Some(stderr)) => {
+                        Ok(ServerPipes { server, stdin, stdout, stderr })
+                    }
+                    _ => Err(ControlError::NoAnswer),
+                }
+            }
+            (ToWorker::ServerFailed { message }, _) => {
+                Err(Fault::new("server_failed", message).into())
+            }
+            _ => Err(ControlError::NoAnswer),
+        }
+    }
+
+    /// Ends a server and its whole process tree.
+    ///
+    /// # Errors
+    /// When the supervisor is gone.
+    pub async fn stop_server(&self, server: u64) -> Result<(), ControlError> {
+        self.ask(&FromWorker::StopServer { server }, &[]).await.map(|_| ())
+    }
+
+    /// Says how the run ended (run workers, once, after the commit).
+    ///
+    /// # Errors
+    /// When the supervisor is gone.
+    pub async fn run_done(
+        &self,
+        status: RunStatus,
+        failure_kind: Option<String>,
+    ) -> Result<(), ControlError> {
+        Ok(self.sender.send(0, 0, &FromWorker::RunDone { status, failure_kind }, &[]).await?)
+    }
+}
+
+/// Starts the task that reads the control channel.
+pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control, Inbox) {
+    let waiting = Waiting::default();
+    let control =
+        Control { sender: sender.clone(), waiting: waiting.clone(), next: Arc::new(1.into()) };
+    let (tell, inbox) = mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let packet = match receiver.recv::<ToWorker>().await {
+                Ok(Some(packet)) => packet,
+                Ok(None) => break,
+                Err(e) => {
+                    tracing::error!("the control channel broke: {e}");
+                    break;
+                }
+            };
+            let mut fds = packet.fds;
+            let Payload::Message(message) = packet.payload else { break };
+            let event = match message {
+                ToWorker::Ping { seq } => {
+                    if sender.send(0, 0, &FromWorker::Pong { seq }, &[]).await.is_err() {
+                        break;
+                    }
+                    continue;
+                }
+                ToWorker::Grant { channel, edge, peer } => match fds.pop_front() {
+                    Some(fd) => Event::Granted(Granted { channel, edge, peer, fd }),
+                    None => continue,
+                },
+                ToWorker::Revoke { channel } => Event::Revoked(channel),
+                ToWorker::Assign { scope, trigger, input, edges } => {
+                    match input.unpack_json(&mut fds, MAX_TURN_INPUT) {
+                        Ok(input) if edges.len() == fds.len() => Event::Assigned {
+                            scope,
+                            trigger,
+                            input,
+                            channels: edges.into_iter().zip(fds).collect(),
+                        },
+                        Ok(_) => {
+                            tracing::error!("the assignment's descriptors don't match its edges");
+                            break;
+                        }
+                        Err(e) => {
+                            tracing::error!("the run's input can't be read: {e}");
+                            break;
+                        }
+                    }
+                }
+                ToWorker::CancelRun { reason } => Event::CancelRun { reason },
+                ToWorker::ServerExited { server, status } => Event::ServerExited { server, status },
+                ToWorker::Drain => Event::Drain,
+                ToWorker::Shutdown => break,
+                answer @ (ToWorker::RunStarted { .. }
+                | ToWorker::RunRefused { .. }
+                | ToWorker::ServerStarted { .. }
+                | ToWorker::ServerFailed { .. }
+                | ToWorker::Done) => {
+                    let waiter =
+                        waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&packet.id);
+                    if let Some(waiter) = waiter {
+                        let _ = waiter.send((answer, fds));
+                    }
+                    continue;
+                }
+                ToWorker::Welcome { .. } => break,
+            };
+            if tell.send(event).is_err() {
+                break;
+            }
+        }
+        waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        let _ = tell.send(Event::Shutdown);
+    });
+    (control, inbox)
+}
