@@ -2,7 +2,11 @@
 //! of the workspace that may say `unsafe`; what `nix` offers safely is called through `nix` and
 //! not repeated here.
 
+pub mod attempt;
 pub mod capability;
 pub mod fd;
+pub mod landlock;
 pub mod memfd;
+pub mod mount;
+pub mod network;
 pub mod process;
