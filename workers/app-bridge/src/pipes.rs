@@ -1,0 +1,192 @@
+//! The three pipes of a stdio server: bounded lines in, and the last line of its standard error.
+
+use crate::limits::{MESSAGE_MAX, printable};
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+
+/// A reader whose stream ends with an error when one line grows past a bound.
+///
+/// rmcp drops such a line and keeps the connection, so the call that the line answers would wait
+/// for its inactivity limit and then be told the wrong reason.
+pub struct BoundedLines<R> {
+    inner: R,
+    max: usize,
+    line: usize,
+    overflow: Overflow,
+}
+
+/// Says whether a peer was cut off because of an oversized message.
+#[derive(Debug, Clone, Default)]
+pub struct Overflow(Arc<AtomicBool>);
+
+impl Overflow {
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub fn happened(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl<R> BoundedLines<R> {
+    /// `max` bytes a line, its newline not counted.
+    pub fn new(inner: R, max: usize, overflow: Overflow) -> Self {
+        Self {
+            inner,
+            max,
+            line: 0,
+            overflow,
+        }
+    }
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for BoundedLines<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.inner).poll_read(cx, buf))?;
+        let mut parts = buf.filled()[before..].split(|byte| *byte == b'\n');
+        // The first part continues the line that the last read left open.
+        let mut line = self.line + parts.next().map_or(0, <[u8]>::len);
+        let mut longest = line;
+        for part in parts {
+            line = part.len();
+            longest = longest.max(line);
+        }
+        self.line = line;
+        if longest > self.max {
+            self.overflow.set();
+            // A failed read hands out nothing.
+            buf.set_filled(before);
+            return Poll::Ready(Err(io::Error::other("a message exceeds the accepted size")));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The last line that a server wrote to its standard error.
+#[derive(Debug, Clone, Default)]
+pub struct LastLine(Arc<Mutex<String>>);
+
+impl LastLine {
+    /// Printable and at most [`MESSAGE_MAX`] bytes; empty when nothing was said.
+    pub fn get(&self) -> String {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn set(&self, line: &[u8]) {
+        let line = printable(&String::from_utf8_lossy(line), MESSAGE_MAX);
+        if !line.is_empty() {
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = line;
+        }
+    }
+}
+
+/// Reads `stderr` to its end, so that the server never blocks on it, and keeps the last line.
+/// Holds at most one bounded line, whatever the server writes.
+pub async fn drain(server: String, mut stderr: impl AsyncRead + Unpin, last: LastLine) {
+    let mut chunk = [0u8; 4096];
+    let mut line: Vec<u8> = Vec::new();
+    // A read error ends it like an end of file: there is nobody to tell.
+    while let Ok(count @ 1..) = stderr.read(&mut chunk).await {
+        for part in chunk[..count].split_inclusive(|byte| *byte == b'\n') {
+            let room = (4 * MESSAGE_MAX).saturating_sub(line.len());
+            line.extend_from_slice(&part[..part.len().min(room)]);
+            if part.ends_with(b"\n") {
+                last.set(&line);
+                tracing::debug!(%server, line = %last.get(), "stderr");
+                line.clear();
+            }
+        }
+    }
+    last.set(&line);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    async fn read_all(chunks: &[&[u8]], max: usize) -> (io::Result<Vec<u8>>, bool) {
+        let mut builder = tokio_test::io::Builder::new();
+        for chunk in chunks {
+            builder.read(chunk);
+        }
+        let overflow = Overflow::default();
+        let mut reader = BoundedLines::new(builder.build(), max, overflow.clone());
+        let mut out = Vec::new();
+        let result = reader.read_to_end(&mut out).await;
+        (result.map(|_| out), overflow.happened())
+    }
+
+    #[tokio::test]
+    async fn lines_up_to_the_bound_pass_whatever_their_chunks() {
+        let (read, overflow) = read_all(&[b"123", b"45\n1234", b"5\n", b"\n\n12345"], 5).await;
+        assert_eq!(read.unwrap(), b"12345\n12345\n\n\n12345");
+        assert!(!overflow);
+    }
+
+    #[tokio::test]
+    async fn one_byte_more_ends_the_stream_and_says_so() {
+        for chunks in [
+            &[b"123456\n" as &[u8]] as &[&[u8]],
+            &[b"123", b"456"],
+            &[b"a\n123456\nb\n"],
+        ] {
+            let (read, overflow) = read_all(chunks, 5).await;
+            assert!(read.is_err() && overflow, "{chunks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_last_line_is_kept_and_disarmed() {
+        let last = LastLine::default();
+        assert_eq!(last.get(), "");
+        drain(
+            "s".into(),
+            &b"first\n\x1b[31mno such module\n\n"[..],
+            last.clone(),
+        )
+        .await;
+        assert_eq!(last.get(), " [31mno such module");
+        drain("s".into(), &b"unfinished"[..], last.clone()).await;
+        assert_eq!(last.get(), "unfinished");
+    }
+
+    #[tokio::test]
+    async fn an_endless_line_is_bounded() {
+        let last = LastLine::default();
+        let endless = tokio::io::repeat(b'x').take(10 << 20);
+        drain("s".into(), endless, last.clone()).await;
+        assert_eq!(last.get().len(), MESSAGE_MAX);
+    }
+
+    proptest! {
+        /// The reader refuses exactly the inputs that hold a line longer than the bound.
+        #[test]
+        fn refuses_exactly_the_long_lines(input in proptest::collection::vec(
+            prop_oneof![3 => Just(b'a'), 1 => Just(b'\n')], 0..64), max in 0usize..8) {
+            let long = input.split(|b| *b == b'\n').any(|line| line.len() > max);
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let result = runtime.block_on(async {
+                let mut out = Vec::new();
+                BoundedLines::new(&input[..], max, Overflow::default())
+                    .read_to_end(&mut out)
+                    .await
+            });
+            prop_assert_eq!(result.is_err(), long);
+        }
+    }
+}

@@ -1,0 +1,500 @@
+//! All servers for all runs: which connection a run gets, and when one is started, replaced or
+//! ended. The decisions are pure and live in [`crate::shelf`] and [`crate::brake`].
+
+use crate::brake::{Brake, Decision};
+use crate::call::CallRequest;
+use crate::connection::{Carrier, Connection, Era, Failed};
+use crate::error::{CallError, ConnectError, Warning};
+use crate::limits::Limits;
+use crate::pipes::{BoundedLines, drain};
+use crate::shelf::{Key, Scope, Shelf};
+use crate::sse::SseTransport;
+use crate::web::{Endpoint, streamable};
+use futures_util::future::join_all;
+use ipc_proto::RunId;
+use ipc_proto::edges::app_bridge::{McpResult, McpTool};
+use ipc_proto::edges::control::RunScope;
+use ipc_proto::settings::{McpServerSettings, McpTransport};
+use rmcp::transport::async_rw::AsyncRwTransport;
+use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::net::unix::pipe;
+use tokio::time::Instant;
+
+/// A server process that somebody else started for us: its three pipes and its name.
+#[derive(Debug)]
+pub struct Started {
+    /// Names the process to [`Starter::stop`].
+    pub process: u64,
+    pub stdin: OwnedFd,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// Who starts server processes: the supervisor, in a test the test itself.
+pub trait Starter: Send + Sync + 'static {
+    /// Starts the configured server `name`; for `run`, if it gets a process of its own each run.
+    ///
+    /// The error is a sentence that says what failed and what to do.
+    fn start(
+        &self,
+        name: &str,
+        run: Option<&RunId>,
+    ) -> impl Future<Output = Result<Started, String>> + Send;
+
+    /// Ends a process that [`Starter::start`] gave. One that has ended already is no error.
+    fn stop(&self, process: u64) -> impl Future<Output = ()> + Send;
+}
+
+/// One place for one connection. Its lock is held while the server starts, so that two callers
+/// don't start it twice.
+type Slot = Arc<tokio::sync::Mutex<Option<Live>>>;
+
+struct Live {
+    connection: Arc<Connection>,
+    process: Option<u64>,
+}
+
+/// What was learnt about a server, whoever used it.
+#[derive(Debug, Default)]
+struct Record {
+    brake: Brake,
+    era: Era,
+}
+
+#[derive(Default)]
+struct Books {
+    shelf: Shelf,
+    slots: HashMap<Key, Slot>,
+    /// Runs between [`Servers::begin`] and [`Servers::release`]; nobody else may hold anything.
+    runs: HashSet<RunId>,
+    records: HashMap<String, Record>,
+}
+
+/// Every configured server.
+pub struct Servers<S> {
+    settings: Vec<McpServerSettings>,
+    limits: Arc<Limits>,
+    starter: S,
+    http: reqwest::Client,
+    books: Mutex<Books>,
+}
+
+impl<S: Starter> Servers<S> {
+    pub fn new(
+        settings: Vec<McpServerSettings>,
+        limits: Limits,
+        starter: S,
+        http: reqwest::Client,
+    ) -> Self {
+        Self {
+            settings,
+            limits: Arc::new(limits),
+            starter,
+            http,
+            books: Mutex::default(),
+        }
+    }
+
+    /// A run begins: until it is released it may hold connections.
+    pub fn begin(&self, run: &RunId) {
+        self.books().runs.insert(run.clone());
+    }
+
+    /// The tools of every server, in the configured order, for one run.
+    ///
+    /// Servers start side by side, so the slowest one decides. A server that can't be started or
+    /// doesn't list its tools is a warning, and the others go on.
+    pub async fn list_tools(self: &Arc<Self>, scope: &RunScope) -> (Vec<McpTool>, Vec<Warning>) {
+        let all = self
+            .settings
+            .iter()
+            .map(|settings| self.list_one(settings, scope));
+        let mut tools = Vec::new();
+        let mut warnings = Vec::new();
+        for (found, told) in join_all(all).await {
+            tools.extend(found);
+            warnings.extend(told);
+        }
+        (tools, warnings)
+    }
+
+    async fn list_one(
+        self: &Arc<Self>,
+        settings: &McpServerSettings,
+        scope: &RunScope,
+    ) -> (Vec<McpTool>, Vec<Warning>) {
+        let name = &settings.name;
+        let connection = match self.acquire(settings, scope).await {
+            Ok(connection) => connection,
+            Err(failure) => {
+                let line = failure.last_line.as_deref();
+                let warning = Warning::new("mcp_init_failed", name, failure.error, line);
+                return (Vec::new(), vec![warning]);
+            }
+        };
+        match connection.list_tools().await {
+            Ok(listed) => listed,
+            Err(error) => {
+                // Its next user gets a new connection: this one doesn't do what it is for.
+                connection.mark_broken();
+                let line = connection.last_line();
+                let warning = Warning::new("mcp_list_tools_failed", name, error, line.as_deref());
+                (Vec::new(), vec![warning])
+            }
+        }
+    }
+
+    /// Calls a tool for a run. A server that has ended since is started again first; a call that
+    /// was under way when it ended is not repeated, since nobody knows what it has done.
+    ///
+    /// # Errors
+    /// As [`Connection::call`], and when the server is unknown or can't be started.
+    pub async fn call(
+        self: &Arc<Self>,
+        scope: &RunScope,
+        server: &str,
+        request: CallRequest,
+    ) -> Result<McpResult, CallError> {
+        let settings = self
+            .settings
+            .iter()
+            .find(|settings| settings.name == server)
+            .ok_or_else(|| CallError::UnknownServer {
+                server: server.to_owned(),
+            })?;
+        let cancelled = CallError::Cancelled {
+            tool: request.tool.clone(),
+        };
+        let connection = tokio::select! {
+            biased;
+            () = request.cancel.cancelled() => return Err(cancelled),
+            connection = self.acquire(settings, scope) => connection,
+        };
+        let connection = connection.map_err(|failure| CallError::Start {
+            server: server.to_owned(),
+            reason: match failure.last_line {
+                Some(line) => format!("{}; it last said: {line}", failure.error),
+                None => failure.error.to_string(),
+            },
+        })?;
+        connection.call(request).await
+    }
+
+    /// A run has ended: what it held becomes idle, what was its own is ended.
+    pub async fn release(&self, run: &RunId) {
+        {
+            let mut books = self.books();
+            books.runs.remove(run);
+            books.shelf.release(run.as_str(), now());
+        }
+        self.sweep().await;
+    }
+
+    /// Ends what is idle too long or too much. Call it when [`Servers::next_sweep`] says so.
+    pub async fn sweep(&self) {
+        let ended: Vec<Slot> = {
+            let mut books = self.books();
+            let keys = books.shelf.sweep(now());
+            keys.iter()
+                .filter_map(|key| books.slots.remove(key))
+                .collect()
+        };
+        join_all(ended.into_iter().map(|slot| self.clear(slot))).await;
+    }
+
+    /// When a sweep will next have something to do, if nothing changes before.
+    pub fn next_sweep(&self) -> Option<Instant> {
+        self.books().shelf.next_expiry().map(Instant::from_std)
+    }
+
+    /// Ends everything, for an orderly stop.
+    pub async fn close(&self) {
+        let slots: Vec<Slot> = self.books().slots.drain().map(|(_, slot)| slot).collect();
+        join_all(slots.into_iter().map(|slot| self.clear(slot))).await;
+    }
+
+    /// Connections that are there now; for tests and status.
+    pub fn connections(&self) -> usize {
+        self.books().slots.len()
+    }
+
+    async fn clear(&self, slot: Slot) {
+        if let Some(live) = slot.lock().await.take() {
+            self.end(live).await;
+        }
+    }
+
+    async fn end(&self, live: Live) {
+        live.connection.close().await;
+        if let Some(process) = live.process {
+            self.starter.stop(process).await;
+        }
+    }
+
+    /// The connection of `scope` to a server. It is started in a task of its own: a caller that
+    /// stops waiting leaves a started server behind for the next call and no half-open one.
+    async fn acquire(
+        self: &Arc<Self>,
+        settings: &McpServerSettings,
+        scope: &RunScope,
+    ) -> Result<Arc<Connection>, Failure> {
+        let (this, settings, scope) = (self.clone(), settings.clone(), scope.clone());
+        let task = tokio::spawn(async move { this.place(&settings, &scope).await });
+        task.await
+            .unwrap_or_else(|error| Err(ConnectError::Start(error.to_string()).into()))
+    }
+
+    async fn place(
+        &self,
+        settings: &McpServerSettings,
+        scope: &RunScope,
+    ) -> Result<Arc<Connection>, Failure> {
+        let key = key(settings, scope);
+        loop {
+            let slot = self.hold(&key, &scope.run)?;
+            let mut place = slot.lock().await;
+            if !self.is_current(&key, &slot) {
+                // Swept, or given up by another caller, while this one waited for the lock.
+                continue;
+            }
+            if let Some(live) = place.take() {
+                if live.connection.is_usable() {
+                    return Ok(place.insert(live).connection.clone());
+                }
+                self.end(live).await;
+            }
+            let outcome = self.start(settings, &scope.run).await;
+            if outcome.is_err() {
+                let mut books = self.books();
+                books.slots.remove(&key);
+                books.shelf.forget(&key);
+            }
+            return Ok(place.insert(outcome?).connection.clone());
+        }
+    }
+
+    fn hold(&self, key: &Key, run: &RunId) -> Result<Slot, ConnectError> {
+        let mut books = self.books();
+        if !books.runs.contains(run) {
+            return Err(ConnectError::Start("its run has ended".to_owned()));
+        }
+        books.shelf.hold(key, run.as_str(), now());
+        Ok(books.slots.entry(key.clone()).or_default().clone())
+    }
+
+    fn is_current(&self, key: &Key, slot: &Slot) -> bool {
+        self.books()
+            .slots
+            .get(key)
+            .is_some_and(|current| Arc::ptr_eq(current, slot))
+    }
+
+    /// Starts a server if the brake allows, and remembers how that went.
+    async fn start(&self, settings: &McpServerSettings, run: &RunId) -> Result<Live, Failure> {
+        let era = self.permission(&settings.name)?;
+        let mut outcome = self.connect(settings, run, era).await;
+        if outcome.is_err() && era != Era::Unknown {
+            // What was learnt may be out of date: the server may have been replaced.
+            outcome = self.connect(settings, run, Era::Unknown).await;
+        }
+        self.learn(&settings.name, &outcome);
+        outcome
+    }
+
+    /// How to greet the server, if the brake lets it be started at all.
+    fn permission(&self, name: &str) -> Result<Era, ConnectError> {
+        let books = self.books();
+        let Some(record) = books.records.get(name) else {
+            return Ok(Era::Unknown);
+        };
+        match record.brake.decide(now()) {
+            Decision::Start => Ok(record.era),
+            Decision::Wait(wait) => Err(ConnectError::Braked {
+                failures: record.brake.failures(),
+                wait,
+            }),
+        }
+    }
+
+    fn learn(&self, name: &str, outcome: &Result<Live, Failure>) {
+        let mut books = self.books();
+        let record = books.records.entry(name.to_owned()).or_default();
+        match outcome {
+            Ok(live) => {
+                record.brake.succeeded();
+                record.era = live.connection.era();
+            }
+            Err(failure) => {
+                record.brake.failed(now());
+                record.era = failure.next;
+            }
+        }
+    }
+
+    async fn connect(
+        &self,
+        settings: &McpServerSettings,
+        run: &RunId,
+        era: Era,
+    ) -> Result<Live, Failure> {
+        let name = &settings.name;
+        match &settings.transport {
+            McpTransport::Stdio => self.connect_stdio(settings, run, era).await,
+            McpTransport::Http { url, headers } => {
+                let endpoint = Endpoint::new(url, headers)?;
+                let transport = streamable(self.http.clone(), &endpoint, &self.limits);
+                let limits = self.limits.clone();
+                let carrier = Carrier::default();
+                match Connection::open(name, transport, carrier, era, limits).await {
+                    Ok(connection) => Ok(connection.into()),
+                    Err(failed) if matches!(failed.error, ConnectError::TimedOut(_)) => {
+                        Err(failed.into())
+                    }
+                    // A declaration seldom says which of the two HTTP transports is meant; the
+                    // older one is tried when the newer is not understood.
+                    Err(failed) => self
+                        .connect_sse(name, &endpoint)
+                        .await
+                        .map_err(|_| failed.into()),
+                }
+            }
+            McpTransport::Sse { url, headers } => {
+                let endpoint = Endpoint::new(url, headers)?;
+                self.connect_sse(name, &endpoint).await
+            }
+        }
+    }
+
+    /// The old transport is older than discovery, so its servers are greeted the old way.
+    async fn connect_sse(&self, name: &str, endpoint: &Endpoint) -> Result<Live, Failure> {
+        let carrier = Carrier::default();
+        let overflow = carrier.overflow.clone();
+        let opening =
+            SseTransport::open(self.http.clone(), endpoint, self.limits.message, overflow);
+        let transport = tokio::time::timeout(self.limits.connect, opening)
+            .await
+            .map_err(|_| ConnectError::TimedOut(self.limits.connect))??;
+        let limits = self.limits.clone();
+        let connection = Connection::open(name, transport, carrier, Era::Handshake, limits).await?;
+        Ok(connection.into())
+    }
+
+    async fn connect_stdio(
+        &self,
+        settings: &McpServerSettings,
+        run: &RunId,
+        era: Era,
+    ) -> Result<Live, Failure> {
+        let own = settings.per_run.then_some(run);
+        let started = self
+            .starter
+            .start(&settings.name, own)
+            .await
+            .map_err(ConnectError::Start)?;
+        let process = started.process;
+        let opened = self.open_stdio(&settings.name, started, era).await;
+        if opened.is_err() {
+            self.starter.stop(process).await;
+        }
+        Ok(Live {
+            connection: Arc::new(opened?),
+            process: Some(process),
+        })
+    }
+
+    async fn open_stdio(
+        &self,
+        name: &str,
+        started: Started,
+        era: Era,
+    ) -> Result<Connection, Failure> {
+        let pipes = |error: std::io::Error| {
+            ConnectError::Start(format!("its pipes can't be used: {error}"))
+        };
+        let stdin = pipe::Sender::from_owned_fd(started.stdin).map_err(pipes)?;
+        let stdout = pipe::Receiver::from_owned_fd(started.stdout).map_err(pipes)?;
+        let stderr = pipe::Receiver::from_owned_fd(started.stderr).map_err(pipes)?;
+        let carrier = Carrier::default();
+        let last_line = carrier.last_line.clone();
+        // Ends with the process, whose only other end of the pipe it is.
+        let drained = tokio::spawn(drain(name.to_owned(), stderr, last_line.clone()));
+        let lines = BoundedLines::new(stdout, self.limits.message, carrier.overflow.clone());
+        // Our own bound fires first; rmcp's would drop the line and keep the caller waiting.
+        let transport = AsyncRwTransport::new(lines, stdin).with_max_line_length(usize::MAX);
+        match Connection::open(name, transport, carrier, era, self.limits.clone()).await {
+            Ok(connection) => Ok(connection),
+            Err(failed) => {
+                // A server that died has its reason still in the pipe: let it be read.
+                let _ = tokio::time::timeout(LAST_WORDS_WITHIN, drained).await;
+                Err(Failure {
+                    last_line: Some(last_line.get()).filter(|line| !line.is_empty()),
+                    ..failed.into()
+                })
+            }
+        }
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        // A panic while it was held can't have left it half changed: each change is one call.
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+const LAST_WORDS_WITHIN: std::time::Duration = std::time::Duration::from_millis(200);
+
+fn key(settings: &McpServerSettings, scope: &RunScope) -> Key {
+    let owner = if settings.per_run {
+        Scope::Run(scope.run.as_str().to_owned())
+    } else if settings.shared {
+        Scope::Shared
+    } else {
+        Scope::Conversation(scope.conversation.as_str().to_owned())
+    };
+    Key {
+        server: settings.name.clone(),
+        scope: owner,
+    }
+}
+
+fn now() -> std::time::Instant {
+    Instant::now().into_std()
+}
+
+impl From<Connection> for Live {
+    fn from(connection: Connection) -> Self {
+        Self {
+            connection: Arc::new(connection),
+            process: None,
+        }
+    }
+}
+
+/// Why a run got no connection.
+#[derive(Debug)]
+struct Failure {
+    error: ConnectError,
+    last_line: Option<String>,
+    next: Era,
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        Self {
+            error,
+            last_line: None,
+            next: Era::Unknown,
+        }
+    }
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        Self {
+            error: failed.error,
+            last_line: None,
+            next: failed.next,
+        }
+    }
+}
