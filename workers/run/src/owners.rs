@@ -1,0 +1,264 @@
+//! What a run needs of the other workers, as traits: the loop is tested with fakes, and
+//! [`crate::wire`] speaks the real edges.
+#![allow(
+    async_fn_in_trait,
+    reason = "the worker is single-threaded; no caller needs a Send future"
+)]
+
+use ipc_proto::chat::{Failover, ModelRequest, Usage};
+use ipc_proto::edges::app_bridge::{McpResult, ToolListing};
+use ipc_proto::edges::artifact::Root;
+use ipc_proto::edges::egress::{FinishReason, ProviderStage};
+use ipc_proto::edges::events::RunEvent;
+use ipc_proto::edges::store::{History, RunCommit, RunFailure};
+use ipc_proto::reply::ReplyPart;
+use serde_json::Value;
+use std::os::fd::OwnedFd;
+
+/// A worker that the turn can't do without is gone or broke the protocol. The turn ends as
+/// `worker_lost`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the {worker} worker was lost: {detail}")]
+pub struct Lost {
+    /// Which.
+    pub worker: &'static str,
+    /// For the log.
+    pub detail: String,
+}
+
+/// An owner's own answer that it won't: a fixed code and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct Denied {
+    /// A code of that owner's edge.
+    pub code: String,
+    /// What happened and what to do.
+    pub message: String,
+}
+
+/// One piece of a model's answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelEvent {
+    /// Text to append.
+    Text(String),
+    /// Reasoning to append.
+    Thought(String),
+    /// A whole call.
+    ToolCall {
+        /// The provider's id.
+        id: String,
+        /// Name as offered.
+        name: String,
+        /// JSON text.
+        arguments: String,
+    },
+    /// Usage of one request.
+    Usage(Usage),
+    /// Where the request stands.
+    Status {
+        /// The stage.
+        stage: ProviderStage,
+        /// `<provider>:<model>`.
+        model: String,
+        /// For people.
+        detail: Option<String>,
+    },
+    /// What came until now is void.
+    Restart,
+    /// The answer is whole.
+    Done {
+        /// Why it ended.
+        finish: FinishReason,
+        /// `<provider>:<model>`.
+        model: String,
+        /// Steps away from the first choice.
+        failovers: Vec<Failover>,
+    },
+    /// No answer.
+    Failed {
+        /// The failure class.
+        kind: String,
+        /// One sentence.
+        message: String,
+        /// Steps away from the first choice.
+        failovers: Vec<Failover>,
+    },
+}
+
+/// A streaming answer; the last event is `Done` or `Failed`. Dropping it withdraws the request.
+pub trait ModelStream {
+    /// The next piece.
+    ///
+    /// # Errors
+    /// When egress is lost.
+    async fn next(&mut self) -> Result<ModelEvent, Lost>;
+}
+
+/// The model, behind egress.
+pub trait Model {
+    /// Asks for an answer.
+    ///
+    /// # Errors
+    /// When egress is lost.
+    async fn complete(&self, request: &ModelRequest) -> Result<impl ModelStream, Lost>;
+}
+
+/// A fetched page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetched {
+    /// HTTP status.
+    pub status: u16,
+    /// Address after redirects.
+    pub url: String,
+    /// `content-type`, if any.
+    pub content_type: Option<String>,
+    /// True when the body was cut.
+    pub truncated: bool,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// The way out for `WebFetch`, behind egress.
+pub trait Fetch {
+    /// Gets a page.
+    ///
+    /// # Errors
+    /// When egress is lost; its refusal is the inner error.
+    async fn fetch(
+        &self,
+        url: &str,
+        headers: Vec<(String, String)>,
+        max_bytes: u64,
+    ) -> Result<Result<Fetched, Denied>, Lost>;
+}
+
+/// What became of a file that was handed over.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Publication {
+    /// It is part of the reply (again, when the same bytes were published before).
+    Published(ReplyPart),
+    /// It is not.
+    Refused {
+        /// A code of facts 5.2.
+        code: String,
+        /// The visible failure, when it took a slot of the budget.
+        part: Option<ReplyPart>,
+    },
+}
+
+/// A file for the artifact worker, opened here.
+#[derive(Debug)]
+pub struct Handover {
+    /// The descriptor, read-only.
+    pub file: OwnedFd,
+    /// The root that it was opened beneath.
+    pub root: Root,
+    /// Its path below that root.
+    pub path: String,
+    /// Display name wished for.
+    pub name: Option<String>,
+    /// Media type wished for.
+    pub media_type: Option<String>,
+}
+
+/// The owner of reply files.
+pub trait Artifacts {
+    /// Publishes a file.
+    ///
+    /// # Errors
+    /// When the worker is lost.
+    async fn publish(&self, handover: Handover) -> Result<Publication, Lost>;
+    /// Binds what was published to the reply; gives the parts in order.
+    ///
+    /// # Errors
+    /// When the worker is lost.
+    async fn finalise(&self) -> Result<Vec<ReplyPart>, Lost>;
+    /// Takes back what was published.
+    ///
+    /// # Errors
+    /// When the worker is lost.
+    async fn discard(&self) -> Result<(), Lost>;
+}
+
+/// What a call of an MCP tool says on its way.
+#[derive(Debug, Clone, PartialEq)]
+pub enum McpEvent {
+    /// It is at work.
+    Progress {
+        /// So far.
+        progress: f64,
+        /// Of how much.
+        total: Option<f64>,
+        /// For people.
+        message: Option<String>,
+    },
+    /// The end of it.
+    Ended(Result<McpResult, Denied>),
+}
+
+/// A call of an MCP tool. Dropping it cancels the call.
+pub trait McpCall {
+    /// The next event; `Ended` is the last.
+    ///
+    /// # Errors
+    /// When the app-bridge is lost.
+    async fn next(&mut self) -> Result<McpEvent, Lost>;
+}
+
+/// The MCP servers, behind the app-bridge.
+pub trait Mcp {
+    /// All servers' tools.
+    ///
+    /// # Errors
+    /// When the app-bridge is lost.
+    async fn list(&self) -> Result<ToolListing, Lost>;
+    /// Calls a tool; `arguments` is a JSON object.
+    ///
+    /// # Errors
+    /// When the app-bridge is lost.
+    async fn call(&self, server: &str, tool: &str, arguments: &Value)
+    -> Result<impl McpCall, Lost>;
+}
+
+/// The store, for this run alone.
+pub trait Store {
+    /// Records the run as running and gives the history.
+    ///
+    /// # Errors
+    /// When the store is lost.
+    async fn begin(&self, model: &str) -> Result<History, Lost>;
+    /// A tool call begins.
+    ///
+    /// # Errors
+    /// When the store is lost.
+    async fn tool_started(&self, id: &str, name: &str, arguments: &str) -> Result<(), Lost>;
+    /// A tool call ended.
+    ///
+    /// # Errors
+    /// When the store is lost.
+    async fn tool_ended(&self, id: &str, state: &str, preview: &str) -> Result<(), Lost>;
+    /// Makes the turn true.
+    ///
+    /// # Errors
+    /// When the store is lost: whether the commit stands is then not known here.
+    async fn commit(&self, commit: &RunCommit) -> Result<(), Lost>;
+    /// Records how the run failed.
+    ///
+    /// # Errors
+    /// When the store is lost.
+    async fn fail(&self, failure: &RunFailure) -> Result<(), Lost>;
+}
+
+/// The channel that listens to this run is gone: nobody wants the answer any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the channel that started the run is gone")]
+pub struct NobodyListens;
+
+/// Where events go.
+pub trait Events {
+    /// Sends one event; waits for credit.
+    ///
+    /// # Errors
+    /// When nobody listens.
+    async fn send(&self, event: RunEvent, body: Option<OwnedFd>) -> Result<(), NobodyListens>;
+}
