@@ -1,0 +1,154 @@
+//! One request to one model, from its first byte to its last.
+
+use crate::event::{Broken, ModelEvent, Sink};
+use crate::failure::{ErrorClass, Failure, retry_after};
+use crate::http_client::describe;
+use crate::provider::Service;
+use crate::wire::{AnswerParser, Delta};
+use http::header::CONTENT_TYPE;
+use ipc_proto::edges::egress::FinishReason;
+use std::time::{Duration, SystemTime};
+use tokio::time::timeout;
+
+/// Most bytes of a refusal's body that are read.
+pub const MAX_ERROR_BODY: usize = 64 * 1024;
+/// How long a refusal's body may take: it is only an explanation.
+const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Asks once and streams what comes into `sink`. `streamed` becomes true with the first piece, so
+/// that the caller knows whether its reader has something to discard.
+///
+/// # Errors
+/// [`Broken::Failure`] when there is no whole answer, [`Broken::Gone`] when nobody waits for it.
+pub async fn attempt<S: Sink>(
+    client: &reqwest::Client,
+    service: &Service,
+    body: Vec<u8>,
+    idle: Duration,
+    sink: &mut S,
+    streamed: &mut bool,
+) -> Result<FinishReason, Broken> {
+    let request =
+        client.post(service.url.clone()).headers(service.headers.clone()).body(body).send();
+    let mut response = match timeout(idle, request).await {
+        Err(_) => return Err(silence(idle).into()),
+        Ok(Err(e)) => return Err(unreachable(service, e).into()),
+        Ok(Ok(response)) => response,
+    };
+    if !response.status().is_success() {
+        return Err(refusal(service, response).await.into());
+    }
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+    if kind.starts_with("application/json") || kind.starts_with("text/html") {
+        return Err(no_stream(service, response).await.into());
+    }
+
+    let mut parser = AnswerParser::new(service.api);
+    while !parser.is_complete() {
+        let piece = match timeout(idle, response.chunk()).await {
+            Err(_) => return Err(silence(idle).into()),
+            Ok(Ok(Some(piece))) => piece,
+            Ok(Ok(None)) => break,
+            Ok(Err(e)) => {
+                // What was parsed may be whole although the connection ended roughly.
+                tracing::debug!(error = %describe(e), "a model stream ended with an error");
+                break;
+            }
+        };
+        for delta in merge(parser.push(&piece).map_err(|f| scrubbed(service, f))?) {
+            *streamed = true;
+            sink.send(match delta {
+                Delta::Text(text) => ModelEvent::Text(text),
+                Delta::Thought(text) => ModelEvent::Thought(text),
+            })
+            .await?;
+        }
+    }
+    let end = parser.end()?;
+    *streamed = true;
+    for call in end.calls {
+        sink.send(call.into()).await?;
+    }
+    if let Some(usage) = end.usage {
+        sink.send(ModelEvent::Usage(usage)).await?;
+    }
+    Ok(end.finish)
+}
+
+/// Joins neighbours of one kind: one packet of the network often holds several events.
+fn merge(deltas: Vec<Delta>) -> Vec<Delta> {
+    let mut out: Vec<Delta> = Vec::with_capacity(deltas.len());
+    for delta in deltas {
+        match (out.last_mut(), delta) {
+            (Some(Delta::Text(before)), Delta::Text(text))
+            | (Some(Delta::Thought(before)), Delta::Thought(text)) => before.push_str(&text),
+            (_, delta) => out.push(delta),
+        }
+    }
+    out
+}
+
+fn silence(idle: Duration) -> Failure {
+    Failure::new(ErrorClass::Timeout, format!("no byte came for {} ms", idle.as_millis()))
+}
+
+fn scrubbed(service: &Service, failure: Failure) -> Failure {
+    Failure { message: service.scrub(&failure.message), ..failure }
+}
+
+fn unreachable(service: &Service, error: reqwest::Error) -> Failure {
+    let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::Network };
+    let host = service.url.host_str().unwrap_or_default();
+    Failure::new(class, service.scrub(&format!("{host} can't be reached: {}", describe(error))))
+}
+
+async fn refusal(service: &Service, response: reqwest::Response) -> Failure {
+    let status = response.status().as_u16();
+    let wish = retry_after(response.headers(), SystemTime::now());
+    let body = explanation(service, response).await;
+    let failure = scrubbed(service, Failure::from_http(status, body.as_bytes()));
+    Failure { retry_after: wish, ..failure }
+}
+
+/// A success without a stream: an error in disguise, or a server that can't stream.
+async fn no_stream(service: &Service, response: reqwest::Response) -> Failure {
+    let body = explanation(service, response).await;
+    let value: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    if value.get("error").is_some_and(|e| !e.is_null()) {
+        return scrubbed(service, Failure::from_event(&value));
+    }
+    Failure::new(ErrorClass::ServerError, "the answer is no event stream")
+}
+
+/// As much of the body as fits, scrubbed before anything cuts it: half a key is a key too.
+async fn explanation(service: &Service, mut response: reqwest::Response) -> String {
+    let mut body = Vec::new();
+    let read = async {
+        while let Ok(Some(piece)) = response.chunk().await {
+            let room = MAX_ERROR_BODY - body.len();
+            body.extend_from_slice(&piece[..piece.len().min(room)]);
+            if body.len() == MAX_ERROR_BODY {
+                break;
+            }
+        }
+    };
+    // What came in time is explanation enough.
+    let _ = timeout(ERROR_BODY_TIMEOUT, read).await;
+    service.scrub(&String::from_utf8_lossy(&body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_one_kind_are_joined() {
+        let text = |t: &str| Delta::Text(t.into());
+        let thought = |t: &str| Delta::Thought(t.into());
+        assert_eq!(
+            merge(vec![thought("a"), thought("b"), text("c"), text("d"), thought("e")]),
+            vec![thought("ab"), text("cd"), thought("e")]
+        );
+        assert_eq!(merge(vec![]), vec![]);
+    }
+}

@@ -1,0 +1,154 @@
+//! What an answer has brought so far, within its bounds.
+
+use super::{Delta, WireCall};
+use crate::failure::{ErrorClass, Failure};
+
+/// Most bytes of text and thoughts in one answer.
+pub const MAX_TEXT: usize = 16 * 1024 * 1024;
+/// Most bytes of arguments of all tool calls of one answer.
+pub const MAX_ARGUMENTS: usize = 8 * 1024 * 1024;
+/// Most tool calls of one answer.
+pub const MAX_CALLS: usize = 128;
+
+/// Counts text and collects tool calls by the wire's own position numbers.
+#[derive(Debug, Default)]
+pub(super) struct Assembly {
+    text: usize,
+    arguments: usize,
+    calls: Vec<(u64, WireCall)>,
+}
+
+impl Assembly {
+    pub(super) fn text(&mut self, piece: &str, out: &mut Vec<Delta>) -> Result<(), Failure> {
+        self.count_text(piece)?;
+        out.push(Delta::Text(piece.to_owned()));
+        Ok(())
+    }
+
+    pub(super) fn thought(&mut self, piece: &str, out: &mut Vec<Delta>) -> Result<(), Failure> {
+        self.count_text(piece)?;
+        out.push(Delta::Thought(piece.to_owned()));
+        Ok(())
+    }
+
+    fn count_text(&mut self, piece: &str) -> Result<(), Failure> {
+        self.text += piece.len();
+        if self.text > MAX_TEXT {
+            return Err(too_large("text", MAX_TEXT));
+        }
+        Ok(())
+    }
+
+    /// The newest call with this number.
+    pub(super) fn call(&mut self, number: u64) -> Option<&mut WireCall> {
+        self.calls.iter_mut().rev().find(|(n, _)| *n == number).map(|(_, call)| call)
+    }
+
+    /// The number of the newest call.
+    pub(super) fn last_number(&self) -> Option<u64> {
+        self.calls.last().map(|(number, _)| *number)
+    }
+
+    /// Begins a call. A number may come again: then it means the new call from here on.
+    pub(super) fn begin(&mut self, number: u64, id: &str, name: &str) -> Result<(), Failure> {
+        if self.calls.len() == MAX_CALLS {
+            return Err(Failure::new(
+                ErrorClass::AnswerTooLarge,
+                format!("the answer has more than {MAX_CALLS} tool calls"),
+            ));
+        }
+        let call = WireCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() };
+        self.calls.push((number, call));
+        Ok(())
+    }
+
+    /// Adds to the arguments of call `number`; a piece for a call that never began is dropped.
+    pub(super) fn append(&mut self, number: u64, piece: &str) -> Result<(), Failure> {
+        self.count_arguments(piece)?;
+        if let Some(call) = self.call(number) {
+            call.arguments.push_str(piece);
+        }
+        Ok(())
+    }
+
+    /// Puts the final arguments in place of the pieces.
+    pub(super) fn replace(&mut self, number: u64, whole: &str) -> Result<(), Failure> {
+        if let Some(call) = self.call(number) {
+            let before = std::mem::take(&mut call.arguments);
+            self.arguments -= before.len().min(self.arguments);
+            self.append(number, whole)?;
+        }
+        Ok(())
+    }
+
+    fn count_arguments(&mut self, piece: &str) -> Result<(), Failure> {
+        self.arguments += piece.len();
+        if self.arguments > MAX_ARGUMENTS {
+            return Err(too_large("tool arguments", MAX_ARGUMENTS));
+        }
+        Ok(())
+    }
+
+    /// All calls in order. No arguments at all is an empty object.
+    pub(super) fn into_calls(self) -> Result<Vec<WireCall>, Failure> {
+        let mut calls = Vec::with_capacity(self.calls.len());
+        for (_, mut call) in self.calls {
+            if call.name.is_empty() {
+                return Err(Failure::new(ErrorClass::ServerError, "a tool call without a name"));
+            }
+            if call.arguments.trim().is_empty() {
+                "{}".clone_into(&mut call.arguments);
+            }
+            calls.push(call);
+        }
+        Ok(calls)
+    }
+}
+
+fn too_large(what: &str, bound: usize) -> Failure {
+    Failure::new(
+        ErrorClass::AnswerTooLarge,
+        format!("the answer's {what} are larger than {bound} bytes"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn class(outcome: Result<(), Failure>) -> Option<ErrorClass> {
+        outcome.err().map(|f| f.class)
+    }
+
+    #[test]
+    fn text_and_thoughts_share_a_bound() {
+        let mut assembly = Assembly::default();
+        let mut out = Vec::new();
+        let half = "x".repeat(MAX_TEXT / 2);
+        assembly.text(&half, &mut out).unwrap();
+        assembly.thought(&half, &mut out).unwrap();
+        assert_eq!(class(assembly.text("x", &mut out)), Some(ErrorClass::AnswerTooLarge));
+    }
+
+    #[test]
+    fn arguments_have_a_bound_that_replacing_does_not_use_up() {
+        let mut assembly = Assembly::default();
+        assembly.begin(0, "a", "t").unwrap();
+        let whole = "x".repeat(MAX_ARGUMENTS);
+        for _ in 0..3 {
+            assembly.replace(0, &whole).unwrap();
+        }
+        assert_eq!(class(assembly.append(0, "x")), Some(ErrorClass::AnswerTooLarge));
+        assert_eq!(class(assembly.append(9, "x")), Some(ErrorClass::AnswerTooLarge));
+    }
+
+    #[test]
+    fn calls_have_a_bound() {
+        let mut assembly = Assembly::default();
+        for n in 0..MAX_CALLS as u64 {
+            assembly.begin(n, "", "t").unwrap();
+        }
+        assert_eq!(class(assembly.begin(0, "", "t")), Some(ErrorClass::AnswerTooLarge));
+    }
+}
