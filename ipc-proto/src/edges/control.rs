@@ -181,6 +181,8 @@ messages! {
             scope: RunScope,
             /// What started it.
             trigger: Trigger,
+            /// Who reads the events: a channel's role, or the supervisor's for `monoctl`.
+            reader: Role,
             /// A [`TurnInput`].
             input: Body,
             /// The edges of the descriptors, in order.

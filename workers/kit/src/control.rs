@@ -6,7 +6,7 @@ use ipc_proto::edges::control::{
     MAX_TURN_INPUT,
 };
 use ipc_proto::link::{LinkError, LinkReceiver, LinkSender, Payload};
-use ipc_proto::{Body, RunId};
+use ipc_proto::{Body, Role, RunId};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +43,8 @@ pub enum Event {
         scope: RunScope,
         /// What started it.
         trigger: Trigger,
+        /// Who reads the events.
+        reader: Role,
         /// The person's message.
         input: TurnInput,
         /// One descriptor per edge.
@@ -248,11 +250,12 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                     None => continue,
                 },
                 ToWorker::Revoke { channel } => Event::Revoked(channel),
-                ToWorker::Assign { scope, trigger, input, edges } => {
+                ToWorker::Assign { scope, trigger, reader, input, edges } => {
                     match input.unpack_json(&mut fds, MAX_TURN_INPUT) {
                         Ok(input) if edges.len() == fds.len() => Event::Assigned {
                             scope,
                             trigger,
+                            reader,
                             input,
                             channels: edges.into_iter().zip(fds).collect(),
                         },
