@@ -1,0 +1,306 @@
+//! The worker: grants become sessions, blocking work goes to threads, the loop stays free for
+//! heartbeats.
+
+use crate::dir::Dir;
+use crate::index::Retention;
+use crate::quota::CEILING;
+use crate::reading::{ReadError, Wish};
+use crate::session::{Desk, Outcome, Request as Publication, Session};
+use crate::shelf::Shelf;
+use crate::verify::Roots;
+use ipc_proto::channel::Fault;
+use ipc_proto::edges::artifact::{Artifact, Reply, Request};
+use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
+use ipc_proto::settings::{ArtifactSettings, RoleSettings};
+use ipc_proto::{Body, Call, Role, Server};
+use jiff::Timestamp;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+use worker_kit::{Event, Granted, KitError, Starting};
+
+/// Copies under way at once, publications and readings together: each holds a thread or two and
+/// at most 2 MiB of buffers, and more of them only share the same disk.
+const MAX_COPIES: usize = 4;
+/// How often retention and staging are looked after.
+const CLEANING: Duration = Duration::from_secs(60);
+
+/// What every channel's task has.
+#[derive(Debug, Clone)]
+struct Shared {
+    desk: Arc<Desk>,
+    copies: Arc<Semaphore>,
+}
+
+/// Serves until the supervisor says otherwise.
+///
+/// # Errors
+/// When the directories or the sandbox are not what they have to be.
+pub async fn work(mut starting: Starting) -> Result<(), KitError> {
+    let desk = match open(&mut starting) {
+        Ok(desk) => Arc::new(desk),
+        Err(error) => {
+            starting.fail(&error.to_string()).await;
+            return Err(error);
+        }
+    };
+    let (_control, mut inbox) = starting.ready().await?;
+    let shared = Shared { desk, copies: Arc::new(Semaphore::new(MAX_COPIES)) };
+    let mut channels = JoinSet::new();
+    let mut open: HashMap<u64, AbortHandle> = HashMap::new();
+    let mut cleaning = tokio::time::interval(CLEANING);
+    loop {
+        tokio::select! {
+            event = inbox.recv() => match event {
+                Some(Event::Granted(Granted { channel, edge: EdgeName::Artifact, peer, fd })) => {
+                    let task = channels.spawn(serve(shared.clone(), channel, peer, fd));
+                    open.insert(channel, task);
+                }
+                Some(Event::Revoked(channel)) => {
+                    if let Some(task) = open.remove(&channel) {
+                        task.abort();
+                    }
+                }
+                // Channels end when their requesters do; then everything is settled.
+                Some(Event::Drain) => break,
+                Some(Event::Shutdown) | None => return Ok(()),
+                Some(other) => tracing::warn!(?other, "not for the artifact worker"),
+            },
+            Some(ended) = channels.join_next() => {
+                if let Ok(channel) = ended {
+                    open.remove(&channel);
+                }
+            }
+            _ = cleaning.tick() => {
+                let desk = shared.desk.clone();
+                spawn_blocking(move || desk.shelf.clean(&desk.retention, Timestamp::now()));
+            }
+        }
+    }
+    loop {
+        tokio::select! {
+            ended = channels.join_next() => if ended.is_none() { return Ok(()) },
+            event = inbox.recv() => if let Some(Event::Shutdown) | None = event { return Ok(()) },
+        }
+    }
+}
+
+fn open(starting: &mut Starting) -> Result<Desk, KitError> {
+    let RoleSettings::Artifact(settings) = &starting.settings else {
+        return Err(KitError::worker("the settings are of another role"));
+    };
+    let ArtifactSettings { max_age_days, max_count, dry_run, private_paths } = settings.clone();
+    let mut directory = |name: &str| -> Result<Option<Dir>, KitError> {
+        let given = starting.descriptor(name).map(Dir::from_fd).transpose();
+        given.map_err(|e| KitError::worker(format!("descriptor {name:?} is no directory: {e}")))
+    };
+    let state = directory("state")?.ok_or_else(|| KitError::worker("no descriptor \"state\" came with the settings"))?;
+    let own = state.id().map_err(KitError::worker)?;
+    let roots = Roots::new(directory("workspace")?, directory("outbound")?, &private_paths, own);
+    let shelf = Shelf::open(&state, CEILING, Timestamp::now()).map_err(KitError::worker)?;
+    Ok(Desk { shelf, roots, retention: Retention { max_age_days, max_count, dry_run } })
+}
+
+/// One channel, to its end. Gives the channel's number back.
+async fn serve(shared: Shared, channel: u64, peer: Peer, fd: OwnedFd) -> u64 {
+    match Server::<Artifact>::new(fd, peer.role) {
+        Err(error) => tracing::error!(channel, %error, "a granted channel can't be served"),
+        Ok(server) => match (peer.role, peer.run) {
+            (Role::Run, Some(scope)) => serve_run(&shared, server, scope).await,
+            (Role::Run, None) => tracing::error!(channel, "a run's channel came without its scope"),
+            (role, _) => serve_reader(&shared, server, role).await,
+        },
+    }
+    channel
+}
+
+/// A run's requests are served one after the other: its budget has one order.
+async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScope) {
+    let run = scope.run.clone();
+    let mut session = Some(Session::new(shared.desk.clone(), scope));
+    loop {
+        let call = match server.recv().await {
+            Ok(Some(call)) => call,
+            Ok(None) => break,
+            Err(error) => {
+                tracing::warn!(%run, %error, "a run's channel broke");
+                break;
+            }
+        };
+        let Some(mut own) = session.take() else { break };
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let flag = cancelled.clone();
+        let Call { request, mut fds, responder, .. } = call;
+        let Ok(permit) = shared.copies.clone().acquire_owned().await else { break };
+        let mut work = spawn_blocking(move || {
+            let _permit = permit;
+            let reply = answer_run(&mut own, request, fds.pop_front(), &flag);
+            (own, reply)
+        });
+        // The channel is read on while the copy runs: a withdrawal or the end of the run arrives
+        // there, and a copy that nobody waits for stops at its next chunk.
+        let done = tokio::select! {
+            done = &mut work => done,
+            () = withdrawn(&mut server, &responder) => {
+                cancelled.store(true, Ordering::Relaxed);
+                work.await
+            }
+        };
+        let Ok((mut own, reply)) = done else {
+            tracing::error!(%run, "a publication panicked");
+            break;
+        };
+        if own.is_finalised() && responder.is_cancelled() {
+            // Finalising comes before the commit: a run that no longer waits has not committed.
+            own = match spawn_blocking(move || own.discard().map(|()| own)).await {
+                Ok(Ok(own)) => own,
+                _ => break,
+            };
+        }
+        session = Some(own);
+        let sent = match reply {
+            Ok((reply, fd)) => responder.send(&reply, &fd.into_iter().collect::<Vec<_>>()).await,
+            Err(fault) => responder.fault(&fault).await,
+        };
+        if let Err(error) = sent {
+            tracing::debug!(%run, %error, "a reply found nobody");
+        }
+    }
+    // Removing files blocks; the session's end belongs on a thread too.
+    let _ = spawn_blocking(move || drop(session)).await;
+}
+
+/// Ends when the call is withdrawn or the channel has ended. A second request on a busy channel
+/// is refused: a run has one at a time.
+async fn withdrawn(server: &mut Server<Artifact>, responder: &ipc_proto::channel::Responder<Artifact>) {
+    loop {
+        tokio::select! {
+            () = responder.cancelled() => return,
+            next = server.recv() => match next {
+                Ok(Some(call)) => {
+                    let _ = call.responder.fault(&Fault::new("busy", "one request at a time")).await;
+                }
+                Ok(None) | Err(_) => return,
+            },
+        }
+    }
+}
+
+type Answer = Result<(Reply, Option<OwnedFd>), Fault>;
+
+fn answer_run(session: &mut Session, request: Request, source: Option<OwnedFd>, cancelled: &AtomicBool) -> Answer {
+    let settled = |e: crate::session::Settled| Fault::new("settled", e.to_string());
+    match request {
+        Request::Publish { root, path, name, media_type } => {
+            let publication = Publication { root, path, name, media_type, source };
+            let watch = |_| !cancelled.load(Ordering::Relaxed);
+            match session.publish(publication, Timestamp::now(), &watch).map_err(settled)? {
+                Outcome::Published(part) => {
+                    let (part, fd) = Body::pack_json(&part).map_err(internal)?;
+                    Ok((Reply::Published { part }, fd))
+                }
+                Outcome::Refused(code, part) => {
+                    let packed = part.map(|part| Body::pack_json(&part)).transpose().map_err(internal)?;
+                    let (part, fd) = packed.map_or((None, None), |(part, fd)| (Some(part), fd));
+                    Ok((Reply::Refused { code: code.as_str().to_owned(), part }, fd))
+                }
+            }
+        }
+        Request::Finalise => {
+            let parts = session.finalise().map_err(settled)?.map_err(|error| {
+                tracing::warn!(%error, "a run's artifacts could not be bound");
+                Fault::new(error.code().as_str(), "the run's artifacts could not be bound")
+            })?;
+            let (parts, fd) = Body::pack_json(&parts).map_err(internal)?;
+            Ok((Reply::Finalised { parts }, fd))
+        }
+        Request::Discard => {
+            session.discard().map_err(internal)?;
+            Ok((Reply::Discarded, None))
+        }
+        Request::Open { .. } | Request::List { .. } => Err(Fault::new("forbidden", "not for a run")),
+    }
+}
+
+/// The requester learns that something is wrong here, the log what.
+fn internal(error: impl std::fmt::Display) -> Fault {
+    tracing::error!(%error, "a request failed");
+    Fault::new("internal", "the artifact worker could not do this; its log says why")
+}
+
+/// Channels and the supervisor: readers of finalised artifacts. Their requests run side by side.
+async fn serve_reader(shared: &Shared, mut server: Server<Artifact>, role: Role) {
+    let mut calls = JoinSet::new();
+    loop {
+        tokio::select! {
+            next = server.recv() => match next {
+                Ok(Some(call)) => {
+                    calls.spawn(answer_reader(shared.clone(), role, call));
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(%role, %error, "a reader's channel broke");
+                    return;
+                }
+            },
+            Some(_) = calls.join_next() => {}
+        }
+    }
+}
+
+async fn answer_reader(shared: Shared, role: Role, call: Call<Artifact>) {
+    let Call { request, responder, .. } = call;
+    let Ok(permit) = shared.copies.acquire_owned().await else { return };
+    let desk = shared.desk;
+    let answer = spawn_blocking(move || {
+        let _permit = permit;
+        answer_read(&desk, role, &request)
+    });
+    let sent = match answer.await {
+        Ok(Ok((reply, fds))) => responder.send(&reply, &fds).await,
+        Ok(Err(fault)) => responder.fault(&fault).await,
+        Err(_panicked) => return,
+    };
+    if let Err(error) = sent {
+        tracing::debug!(%role, %error, "a reply found nobody");
+    }
+}
+
+fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Fault> {
+    match request {
+        Request::Open { id, integrity_id, delivery } => {
+            // Only an operator may read without saying for whom.
+            if role != Role::Monod && (integrity_id.is_none() || delivery.is_none()) {
+                return Err(Fault::new("forbidden", "a channel names the conversation and the integrity id"));
+            }
+            let wish = Wish { id, integrity_id: integrity_id.as_deref(), delivery: delivery.as_ref() };
+            match desk.shelf.read(wish, Timestamp::now()) {
+                Ok((manifest, sealed)) => {
+                    let (record, own) = Body::pack_json(&manifest.record()).map_err(internal)?;
+                    Ok((Reply::Opened { record }, own.into_iter().chain([sealed]).collect()))
+                }
+                Err(error) => Err(refusal(&error)),
+            }
+        }
+        Request::List { limit, cursor } => {
+            let page = desk.shelf.list(*limit, cursor.as_deref()).ok_or_else(|| Fault::new("invalid_cursor", "not a cursor of this list"))?;
+            let (page, fd) = Body::pack_json(&page).map_err(internal)?;
+            Ok((Reply::Artifacts { page }, fd.into_iter().collect()))
+        }
+        Request::Publish { .. } | Request::Finalise | Request::Discard => Err(Fault::new("forbidden", "only for a run")),
+    }
+}
+
+fn refusal(error: &ReadError) -> Fault {
+    match error.code() {
+        Some(code) => {
+            tracing::info!(%code, %error, "not handed out");
+            Fault::new(code.as_str(), ipc_proto::reply::failure_message(code.as_str()))
+        }
+        None => internal(error),
+    }
+}

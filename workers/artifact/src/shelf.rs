@@ -1,0 +1,276 @@
+//! The artifact directory: publication, binding, removal.
+//!
+//! ```text
+//! <state>/reply-files/<uuid>/{content, metadata.json}     complete, immutable but for the binding
+//! <state>/reply-files/.staging/<uuid>/                    being written, or being removed
+//! ```
+//!
+//! A directory enters and leaves the live namespace whole, by one rename. So a crash leaves a
+//! complete artifact or something in staging, and the inventory of the next start sorts them out.
+
+use crate::Code;
+use crate::copy::{CopyError, Watch, copy_hashed};
+use crate::dir::Dir;
+use crate::index::{Index, Retention};
+use crate::manifest::{Label, Manifest, ManifestError, integrity_id};
+use crate::quota::NoRoom;
+use crate::verify::Source;
+use ipc_proto::ConversationId;
+use jiff::Timestamp;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use uuid::Uuid;
+
+/// Name of the bytes in an artifact's directory.
+pub(crate) const CONTENT: &str = "content";
+/// Name of the manifest in an artifact's directory.
+pub(crate) const METADATA: &str = "metadata.json";
+/// A manifest on its way to replace [`METADATA`].
+pub(crate) const METADATA_NEW: &str = "metadata.json.new";
+/// Name of the staging directory in the live namespace.
+pub(crate) const STAGING: &str = ".staging";
+const LIVE: &str = "reply-files";
+/// Age after which a directory in staging that nobody works on is removed, in seconds.
+pub const STAGING_GRACE: i64 = 10 * 60;
+
+/// Why something was not published, bound or removed.
+#[derive(Debug, thiserror::Error)]
+pub enum ShelfError {
+    /// The durable ceiling.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// The copy failed.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    /// The bounds of a manifest's fields failed to hold.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A step on the disk failed.
+    #[error("{step} of artifact {id} failed: {error}")]
+    Disk {
+        /// What was tried.
+        step: &'static str,
+        /// On which artifact.
+        id: Uuid,
+        /// What the kernel said.
+        error: io::Error,
+    },
+    /// Removed while its run was still at work: by an operator, or by a restart of this worker.
+    #[error("artifact {0} is not there any more")]
+    Gone(Uuid),
+}
+
+impl ShelfError {
+    /// What others are told.
+    #[must_use]
+    pub const fn code(&self) -> Code {
+        match self {
+            Self::Gone(_) => Code::Missing,
+            _ => Code::PublishFailed,
+        }
+    }
+}
+
+/// Why the directory can't be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A step on the disk failed.
+    #[error("the artifact directory: {0} failed: {1}")]
+    Disk(&'static str, #[source] io::Error),
+    /// The directory is readable or writable by others.
+    #[error("the artifact directory has mode {0:04o}; it holds people's files: chmod 0700 it")]
+    Open(u32),
+    /// Another worker holds it.
+    #[error("another artifact worker holds the artifact directory; stop it first")]
+    Held,
+}
+
+/// The artifact directory and what is known of it. All calls block on the disk.
+#[derive(Debug)]
+pub struct Shelf {
+    pub(crate) live: Dir,
+    pub(crate) staging: Dir,
+    pub(crate) index: Mutex<Index>,
+    /// Held as long as the process lives, released by the kernel however it ends.
+    _lock: Flock<OwnedFd>,
+}
+
+impl Shelf {
+    /// Opens the state directory, takes it for this process, and makes its inventory: what is not
+    /// finalised has no run any more and goes.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(state: &Dir, ceiling: u64, now: Timestamp) -> Result<Self, OpenError> {
+        let mode = state.stat(".").map_err(|e| OpenError::Disk("stat", e))?.st_mode & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(OpenError::Open(mode));
+        }
+        // A description of our own: the one handed over is shared with the supervisor, and a lock
+        // belongs to a description.
+        let own = state.open(".").map_err(|e| OpenError::Disk("open", e))?;
+        let lock = Flock::lock(own.into(), FlockArg::LockExclusiveNonblock).map_err(|_| OpenError::Held)?;
+        let live = state.open_or_make(LIVE).map_err(|e| OpenError::Disk("open reply-files", e))?;
+        let staging = live.open_or_make(STAGING).map_err(|e| OpenError::Disk("open .staging", e))?;
+        let shelf = Self { live, staging, index: Mutex::new(Index::new(ceiling)), _lock: lock };
+        shelf.inventory(now).map_err(|e| OpenError::Disk("inventory", e))?;
+        Ok(shelf)
+    }
+
+    /// The index. A panic elsewhere leaves it consistent: every change is one call.
+    pub(crate) fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes charged against the ceiling.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.index().used()
+    }
+
+    /// Number of artifacts, finalised or not.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.index().len()
+    }
+
+    /// Copies a verified source into the live namespace. On return it is durable; it is shown to
+    /// nobody until [`Shelf::finalise`].
+    ///
+    /// # Errors
+    /// [`ShelfError`]; nothing of it is left then, in the directory or in the account.
+    pub fn publish(&self, source: &Source, label: Label, keep: jiff::SignedDuration, now: Timestamp, watch: &Watch<'_>) -> Result<Manifest, ShelfError> {
+        // Version 4: the id is the only thing a reader needs to name, so it must not be guessable.
+        let id = Uuid::new_v4();
+        self.index().begin(id, source.size)?;
+        match self.write(id, source, label, keep, now, watch) {
+            Ok(manifest) => {
+                self.index().publish(manifest.clone());
+                Ok(manifest)
+            }
+            Err(error) => {
+                let name = id.to_string();
+                // Back out of the live namespace when only the last sync failed.
+                let _ = self.live.move_new(&name, &self.staging);
+                let removed = self.staging.remove_flat(&name);
+                self.index().abandon(id, removed.is_ok());
+                Err(error)
+            }
+        }
+    }
+
+    fn write(&self, id: Uuid, source: &Source, label: Label, keep: jiff::SignedDuration, now: Timestamp, watch: &Watch<'_>) -> Result<Manifest, ShelfError> {
+        let disk = |step| move |error| ShelfError::Disk { step, id, error };
+        let name = id.to_string();
+        self.staging.make(&name).map_err(disk("mkdir"))?;
+        let home = self.staging.open(&name).map_err(disk("open"))?;
+        let content = home.create(CONTENT).map_err(disk("create content"))?;
+        let digest = copy_hashed(source, Some(&content), source.size, watch)?;
+        if !source.is_unchanged() {
+            return Err(CopyError::Changed.into());
+        }
+        let manifest = Manifest::new(id, label, source.size, integrity_id(&digest), now, keep);
+        write_synced(home.create(METADATA).map_err(disk("create manifest"))?, &manifest.encode()?).map_err(disk("write manifest"))?;
+        content.sync_all().map_err(disk("sync content"))?;
+        home.sync().map_err(disk("sync directory"))?;
+        self.staging.move_new(&name, &self.live).map_err(disk("rename"))?;
+        self.live.sync().map_err(disk("sync reply-files"))?;
+        Ok(manifest)
+    }
+
+    /// Binds the artifacts of one run to the conversation they are delivered to.
+    ///
+    /// # Errors
+    /// [`ShelfError`]; some may be bound then, and [`Shelf::discard`] takes them all back.
+    pub fn finalise(&self, ids: &[Uuid], delivery: &ConversationId) -> Result<(), ShelfError> {
+        for &id in ids {
+            let disk = |step| move |error| ShelfError::Disk { step, id, error };
+            let mut manifest = self.index().get(id).cloned().ok_or(ShelfError::Gone(id))?;
+            manifest.delivery = Some(delivery.clone());
+            let home = self.live.open(&id.to_string()).map_err(disk("open"))?;
+            home.remove_file(METADATA_NEW).map_err(disk("remove old manifest"))?;
+            let file = home.create(METADATA_NEW).map_err(disk("create manifest"))?;
+            write_synced(file, &manifest.encode()?).map_err(disk("write manifest"))?;
+            home.replace(METADATA_NEW, METADATA).map_err(disk("replace manifest"))?;
+            home.sync().map_err(disk("sync directory"))?;
+            self.index().rewrite(manifest);
+        }
+        Ok(())
+    }
+
+    /// Removes artifacts, finalised or not; those that are gone already are as good.
+    ///
+    /// # Errors
+    /// The first [`ShelfError`]; the others are tried all the same.
+    pub fn discard(&self, ids: &[Uuid]) -> Result<(), ShelfError> {
+        let mut outcome = Ok(());
+        for &id in ids {
+            outcome = outcome.and(self.remove(id));
+        }
+        if let (Ok(()), Some(&id)) = (&outcome, ids.first()) {
+            // Else a crash could bring back what its run was told is gone.
+            outcome = self.live.sync().map_err(|error| ShelfError::Disk { step: "sync reply-files", id, error });
+        }
+        outcome
+    }
+
+    fn remove(&self, id: Uuid) -> Result<(), ShelfError> {
+        let Some(manifest) = self.index().hide(id) else { return Ok(()) };
+        let name = id.to_string();
+        match self.live.move_new(&name, &self.staging) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                self.index().publish(manifest);
+                Err(ShelfError::Disk { step: "rename", id, error })
+            }
+            // Moved, or removed by somebody's hand.
+            _ => {
+                let removed = self.staging.remove_flat(&name);
+                self.index().gone(id, removed.is_ok());
+                Ok(())
+            }
+        }
+    }
+
+    /// Retention and the sweep of staging; returns how many artifacts went, or would go.
+    pub fn clean(&self, retention: &Retention, now: Timestamp) -> usize {
+        self.sweep(now);
+        let due = self.index().due(retention, now);
+        if retention.dry_run {
+            if !due.is_empty() {
+                tracing::info!(artifacts = due.len(), "retention would remove (dry run)");
+            }
+            return due.len();
+        }
+        if let Err(error) = self.discard(&due) {
+            tracing::warn!(%error, "retention could not remove everything; it tries again");
+        }
+        due.len()
+    }
+
+    /// Removes what crashes left in staging, once it is old enough to be nobody's.
+    pub(crate) fn sweep(&self, now: Timestamp) {
+        let leftovers = self.index().leftovers();
+        for name in leftovers {
+            let old = match self.staging.stat(&name) {
+                Ok(stat) => now.as_second().saturating_sub(stat.st_mtime) >= STAGING_GRACE,
+                Err(error) => error.kind() == io::ErrorKind::NotFound,
+            };
+            if !old {
+                continue;
+            }
+            match self.staging.remove_flat(&name) {
+                Ok(()) => self.index().swept(&name),
+                Err(error) => tracing::warn!(name, %error, "an old staging directory can't be removed"),
+            }
+        }
+    }
+}
+
+/// Writes a whole new file and makes it durable.
+fn write_synced(mut file: File, bytes: &[u8]) -> io::Result<()> {
+    file.write_all(bytes)?;
+    file.sync_all()
+}
