@@ -20,3 +20,4 @@ pub mod shelf;
 pub mod sse;
 pub mod watch;
 pub mod web;
+pub mod worker;

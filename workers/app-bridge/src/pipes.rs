@@ -1,12 +1,14 @@
 //! The three pipes of a stdio server: bounded lines in, and the last line of its standard error.
 
 use crate::limits::{MESSAGE_MAX, printable};
+use rmcp::RoleClient;
+use rmcp::transport::async_rw::AsyncRwTransport;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
-use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 /// A reader whose stream ends with an error when one line grows past a bound.
 ///
@@ -70,6 +72,22 @@ impl<R: AsyncRead + Unpin> AsyncRead for BoundedLines<R> {
         }
         Poll::Ready(Ok(()))
     }
+}
+
+/// The stdio transport over a server's output and input, with every line bounded.
+pub fn transport<R, W>(
+    output: R,
+    input: W,
+    max_line: usize,
+    overflow: &Overflow,
+) -> AsyncRwTransport<RoleClient, BoundedLines<R>, W>
+where
+    R: AsyncRead + Send + Unpin,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let lines = BoundedLines::new(output, max_line, overflow.clone());
+    // Our bound fires first; rmcp's would drop the line and keep the caller waiting.
+    AsyncRwTransport::new(lines, input).with_max_line_length(usize::MAX)
 }
 
 /// The last line that a server wrote to its standard error.

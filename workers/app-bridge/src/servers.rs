@@ -6,7 +6,8 @@ use crate::call::CallRequest;
 use crate::connection::{Carrier, Connection, Era, Failed};
 use crate::error::{CallError, ConnectError, Warning};
 use crate::limits::Limits;
-use crate::pipes::{BoundedLines, drain};
+use crate::listing::size;
+use crate::pipes::{drain, transport};
 use crate::shelf::{Key, Scope, Shelf};
 use crate::sse::SseTransport;
 use crate::web::{Endpoint, streamable};
@@ -15,7 +16,6 @@ use ipc_proto::RunId;
 use ipc_proto::edges::app_bridge::{McpResult, McpTool};
 use ipc_proto::edges::control::RunScope;
 use ipc_proto::settings::{McpServerSettings, McpTransport};
-use rmcp::transport::async_rw::AsyncRwTransport;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,6 +31,9 @@ pub struct Started {
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
 }
+
+/// The lists of all servers together, in bytes of JSON; leaves the wire's own bound some room.
+pub const LISTING_TOTAL_MAX: usize = 12 * 1024 * 1024;
 
 /// Who starts server processes: the supervisor, in a test the test itself.
 pub trait Starter: Send + Sync + 'static {
@@ -77,7 +80,8 @@ pub struct Servers<S> {
     settings: Vec<McpServerSettings>,
     limits: Arc<Limits>,
     starter: S,
-    http: reqwest::Client,
+    /// There when a server is declared that needs it.
+    http: Option<reqwest::Client>,
     books: Mutex<Books>,
 }
 
@@ -86,7 +90,7 @@ impl<S: Starter> Servers<S> {
         settings: Vec<McpServerSettings>,
         limits: Limits,
         starter: S,
-        http: reqwest::Client,
+        http: Option<reqwest::Client>,
     ) -> Self {
         Self {
             settings,
@@ -95,6 +99,11 @@ impl<S: Starter> Servers<S> {
             http,
             books: Mutex::default(),
         }
+    }
+
+    /// The bounds in force.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// A run begins: until it is released it may hold connections.
@@ -113,9 +122,23 @@ impl<S: Starter> Servers<S> {
             .map(|settings| self.list_one(settings, scope));
         let mut tools = Vec::new();
         let mut warnings = Vec::new();
+        let mut bytes = 0;
         for (found, told) in join_all(all).await {
-            tools.extend(found);
             warnings.extend(told);
+            bytes += size(&found);
+            if bytes <= LISTING_TOTAL_MAX {
+                tools.extend(found);
+            } else if let Some(first) = found.first() {
+                let text = format!(
+                    "its tools are left out: all servers' lists together have more than {LISTING_TOTAL_MAX} bytes"
+                );
+                warnings.push(Warning::new(
+                    "mcp_tools_truncated",
+                    &first.server,
+                    text,
+                    None,
+                ));
+            }
         }
         (tools, warnings)
     }
@@ -344,7 +367,7 @@ impl<S: Starter> Servers<S> {
             McpTransport::Stdio => self.connect_stdio(settings, run, era).await,
             McpTransport::Http { url, headers } => {
                 let endpoint = Endpoint::new(url, headers)?;
-                let transport = streamable(self.http.clone(), &endpoint, &self.limits);
+                let transport = streamable(self.http()?, &endpoint, &self.limits);
                 let limits = self.limits.clone();
                 let carrier = Carrier::default();
                 match Connection::open(name, transport, carrier, era, limits).await {
@@ -371,8 +394,7 @@ impl<S: Starter> Servers<S> {
     async fn connect_sse(&self, name: &str, endpoint: &Endpoint) -> Result<Live, Failure> {
         let carrier = Carrier::default();
         let overflow = carrier.overflow.clone();
-        let opening =
-            SseTransport::open(self.http.clone(), endpoint, self.limits.message, overflow);
+        let opening = SseTransport::open(self.http()?, endpoint, self.limits.message, overflow);
         let transport = tokio::time::timeout(self.limits.connect, opening)
             .await
             .map_err(|_| ConnectError::TimedOut(self.limits.connect))??;
@@ -420,9 +442,7 @@ impl<S: Starter> Servers<S> {
         let last_line = carrier.last_line.clone();
         // Ends with the process, whose only other end of the pipe it is.
         let drained = tokio::spawn(drain(name.to_owned(), stderr, last_line.clone()));
-        let lines = BoundedLines::new(stdout, self.limits.message, carrier.overflow.clone());
-        // Our own bound fires first; rmcp's would drop the line and keep the caller waiting.
-        let transport = AsyncRwTransport::new(lines, stdin).with_max_line_length(usize::MAX);
+        let transport = transport(stdout, stdin, self.limits.message, &carrier.overflow);
         match Connection::open(name, transport, carrier, era, self.limits.clone()).await {
             Ok(connection) => Ok(connection),
             Err(failed) => {
@@ -434,6 +454,11 @@ impl<S: Starter> Servers<S> {
                 })
             }
         }
+    }
+
+    fn http(&self) -> Result<reqwest::Client, ConnectError> {
+        let missing = || ConnectError::Start("there is no HTTP client".to_owned());
+        self.http.clone().ok_or_else(missing)
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
