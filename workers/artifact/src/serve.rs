@@ -8,13 +8,13 @@ use crate::reading::{ReadError, Wish};
 use crate::session::{Desk, Outcome, Request as Publication, Session};
 use crate::shelf::Shelf;
 use crate::verify::Roots;
-use ipc_proto::channel::Fault;
+use ipc_proto::channel::{Fault, Responder};
 use ipc_proto::edges::artifact::{Artifact, Reply, Request};
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
 use ipc_proto::settings::{ArtifactSettings, RoleSettings};
 use ipc_proto::{Body, Call, Role, Server};
 use jiff::Timestamp;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +23,10 @@ use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
 use worker_kit::{Event, Granted, KitError, Starting};
 
-/// Copies under way at once, publications and readings together: each holds a thread or two and
-/// at most 2 MiB of buffers, and more of them only share the same disk.
-const MAX_COPIES: usize = 4;
+/// Publications under way at once, and readings likewise: each holds a thread or two and 1 MiB
+/// of buffers, and more of them only share the same disk. Apart, so that neither can starve the
+/// other.
+const MAX_COPIES: usize = 2;
 /// How often retention and staging are looked after.
 const CLEANING: Duration = Duration::from_secs(60);
 
@@ -33,7 +34,15 @@ const CLEANING: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone)]
 struct Shared {
     desk: Arc<Desk>,
-    copies: Arc<Semaphore>,
+    publishing: Arc<Semaphore>,
+    reading: Arc<Semaphore>,
+}
+
+impl Shared {
+    fn new(desk: Arc<Desk>) -> Self {
+        let copies = || Arc::new(Semaphore::new(MAX_COPIES));
+        Self { desk, publishing: copies(), reading: copies() }
+    }
 }
 
 /// Serves until the supervisor says otherwise.
@@ -49,7 +58,7 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
         }
     };
     let (_control, mut inbox) = starting.ready().await?;
-    let shared = Shared { desk, copies: Arc::new(Semaphore::new(MAX_COPIES)) };
+    let shared = Shared::new(desk);
     let mut channels = JoinSet::new();
     let mut open: HashMap<u64, AbortHandle> = HashMap::new();
     let mut cleaning = tokio::time::interval(CLEANING);
@@ -122,8 +131,14 @@ async fn serve(shared: Shared, channel: u64, peer: Peer, fd: OwnedFd) -> u64 {
 async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScope) {
     let run = scope.run.clone();
     let mut session = Some(Session::new(shared.desk.clone(), scope));
+    let mut waiting = VecDeque::new();
     loop {
-        let call = match server.recv().await {
+        let next = match waiting.pop_front() {
+            Some(call) => Ok(Some(call)),
+            None => server.recv().await,
+        };
+        let call = match next {
+            Ok(Some(call)) if call.responder.is_cancelled() => continue,
             Ok(Some(call)) => call,
             Ok(None) => break,
             Err(error) => {
@@ -135,7 +150,7 @@ async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScop
         let cancelled = Arc::new(AtomicBool::new(false));
         let flag = cancelled.clone();
         let Call { request, mut fds, responder, .. } = call;
-        let Ok(permit) = shared.copies.clone().acquire_owned().await else { break };
+        let Ok(permit) = shared.publishing.clone().acquire_owned().await else { break };
         let mut work = spawn_blocking(move || {
             let _permit = permit;
             let reply = answer_run(&mut own, request, fds.pop_front(), &flag);
@@ -145,7 +160,7 @@ async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScop
         // there, and a copy that nobody waits for stops at its next chunk.
         let done = tokio::select! {
             done = &mut work => done,
-            () = withdrawn(&mut server, &responder) => {
+            () = withdrawn(&mut server, &responder, &mut waiting) => {
                 cancelled.store(true, Ordering::Relaxed);
                 work.await
             }
@@ -174,16 +189,18 @@ async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScop
     let _ = spawn_blocking(move || drop(session)).await;
 }
 
-/// Ends when the call is withdrawn or the channel has ended. A second request on a busy channel
-/// is refused: a run has one at a time.
-async fn withdrawn(server: &mut Server<Artifact>, responder: &ipc_proto::channel::Responder<Artifact>) {
+/// Ends when the call is withdrawn or the channel has ended. Requests that come meanwhile wait;
+/// the channel bounds how many.
+async fn withdrawn(
+    server: &mut Server<Artifact>,
+    responder: &Responder<Artifact>,
+    waiting: &mut VecDeque<Call<Artifact>>,
+) {
     loop {
         tokio::select! {
             () = responder.cancelled() => return,
             next = server.recv() => match next {
-                Ok(Some(call)) => {
-                    let _ = call.responder.fault(&Fault::new("busy", "one request at a time")).await;
-                }
+                Ok(Some(call)) => waiting.push_back(call),
                 Ok(None) | Err(_) => return,
             },
         }
@@ -254,7 +271,7 @@ async fn serve_reader(shared: &Shared, mut server: Server<Artifact>, role: Role)
 
 async fn answer_reader(shared: Shared, role: Role, call: Call<Artifact>) {
     let Call { request, responder, .. } = call;
-    let Ok(permit) = shared.copies.acquire_owned().await else { return };
+    let Ok(permit) = shared.reading.acquire_owned().await else { return };
     let desk = shared.desk;
     let answer = spawn_blocking(move || {
         let _permit = permit;
@@ -283,7 +300,7 @@ fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec
                     let (record, own) = Body::pack_json(&manifest.record()).map_err(internal)?;
                     Ok((Reply::Opened { record }, own.into_iter().chain([sealed]).collect()))
                 }
-                Err(error) => Err(refusal(&error)),
+                Err(error) => refusal(&error).map(|reply| (reply, Vec::new())),
             }
         }
         Request::List { limit, cursor } => {
@@ -295,12 +312,12 @@ fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec
     }
 }
 
-fn refusal(error: &ReadError) -> Fault {
-    match error.code() {
-        Some(code) => {
-            tracing::info!(%code, %error, "not handed out");
-            Fault::new(code.as_str(), ipc_proto::reply::failure_message(code.as_str()))
-        }
-        None => internal(error),
-    }
+fn refusal(error: &ReadError) -> Result<Reply, Fault> {
+    let code = error.code().ok_or_else(|| internal(error))?;
+    tracing::info!(%code, %error, "not handed out");
+    Ok(Reply::Refused { code: code.as_str().to_owned(), part: None })
 }
+
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;

@@ -19,6 +19,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Largest file in bytes (spec s0, "Publishing a reply file").
 pub const MAX_FILE: u64 = 20 * 1024 * 1024;
 
+/// Name of the directory in a run's scratch directory from which it may publish.
+const OUTBOUND: &str = "outbound";
+
 /// Why a request's file is not published.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
@@ -132,23 +135,24 @@ impl Source {
 #[derive(Debug)]
 pub struct Roots {
     workspace: Option<Dir>,
-    outbound: Option<Dir>,
+    scratch: Option<Dir>,
     private: Vec<Vec<String>>,
     own: FileId,
 }
 
 impl Roots {
-    /// `workspace` is the root itself, `outbound` holds one directory per run. `private` are paths
+    /// `workspace` is the root itself, `scratch` holds one directory per run with an `outbound`
+    /// directory in it. `private` are paths
     /// relative to the workspace that are never published; `own` is this worker's state directory,
     /// which is refused wherever it appears.
     #[must_use]
-    pub fn new(workspace: Option<Dir>, outbound: Option<Dir>, private: &[String], own: FileId) -> Self {
+    pub fn new(workspace: Option<Dir>, scratch: Option<Dir>, private: &[String], own: FileId) -> Self {
         let private = private
             .iter()
             .map(|path| path.split('/').filter(|c| !c.is_empty() && *c != ".").map(str::to_owned).collect())
             .filter(|path: &Vec<String>| !path.is_empty())
             .collect();
-        Self { workspace, outbound, private, own }
+        Self { workspace, scratch, private, own }
     }
 
     /// Checks a request: the path first, then what is there, then what was handed over.
@@ -160,7 +164,9 @@ impl Roots {
         let private = if root == Root::Workspace { self.refuse_private_name(&path)? } else { Vec::new() };
         let start = match root {
             Root::Workspace => self.workspace.as_ref().map(|dir| dir.step(".", true)),
-            Root::Outbound => self.outbound.as_ref().map(|dir| dir.step(run.as_str(), true)),
+            Root::Outbound => self.scratch.as_ref().map(|dir| {
+                Dir::from_fd(dir.step(run.as_str(), true)?)?.step(OUTBOUND, true)
+            }),
         };
         let start = start.ok_or(VerifyError::NoRoot(root))?.map_err(|e| walk_error(".", e))?;
         let there = self.walk(start, &path, &private)?;
@@ -187,7 +193,7 @@ impl Roots {
     /// `None` when there is nothing there (yet).
     fn identity_of(&self, path: &[String]) -> Option<FileId> {
         let root = self.workspace.as_ref()?;
-        let Some((last, directories)) = path.split_last() else { return None };
+        let (last, directories) = path.split_last()?;
         let mut at: Option<Dir> = None;
         for component in directories {
             at = Some(Dir::from_fd(at.as_ref().unwrap_or(root).step(component, true).ok()?).ok()?);
@@ -275,9 +281,9 @@ mod tests {
         fs::create_dir_all(at("w/sub/deep")).unwrap();
         fs::create_dir_all(at("w/state/reply-files")).unwrap();
         fs::create_dir_all(at("w/conf")).unwrap();
-        fs::create_dir_all(at("o/run-1")).unwrap();
-        fs::create_dir_all(at("o/run-2")).unwrap();
-        for file in ["w/a.txt", "w/sub/deep/b.txt", "w/state/reply-files/c.txt", "w/conf/agent.json", "o/run-1/d.txt", "o/run-2/e.txt", "outside.txt"] {
+        fs::create_dir_all(at("o/run-1/outbound")).unwrap();
+        fs::create_dir_all(at("o/run-2/outbound")).unwrap();
+        for file in ["w/a.txt", "w/sub/deep/b.txt", "w/state/reply-files/c.txt", "w/conf/agent.json", "o/run-1/outbound/d.txt", "o/run-2/outbound/e.txt", "outside.txt"] {
             fs::write(at(file), file).unwrap();
         }
         let private = ["conf/agent.json".to_owned(), "Later/place".to_owned(), "./".to_owned()];
@@ -303,15 +309,15 @@ mod tests {
         let f = fixture();
         assert_eq!(f.claim(Root::Workspace, "a.txt", "w/a.txt").unwrap().size, 7);
         assert!(f.claim(Root::Workspace, "./sub//deep/b.txt", "w/sub/deep/b.txt").is_ok());
-        assert!(f.claim(Root::Outbound, "d.txt", "o/run-1/d.txt").is_ok());
+        assert!(f.claim(Root::Outbound, "d.txt", "o/run-1/outbound/d.txt").is_ok());
     }
 
     #[test]
     fn another_run_s_outbound_directory_is_out_of_reach() {
         let f = fixture();
-        assert!(matches!(f.claim(Root::Outbound, "e.txt", "o/run-2/e.txt"), Err(VerifyError::Missing { .. })));
-        assert!(matches!(f.claim(Root::Outbound, "run-2/e.txt", "o/run-2/e.txt"), Err(VerifyError::Missing { .. })));
-        assert!(matches!(f.claim(Root::Outbound, "../run-2/e.txt", "o/run-2/e.txt"), Err(VerifyError::Source(_))));
+        assert!(matches!(f.claim(Root::Outbound, "e.txt", "o/run-2/outbound/e.txt"), Err(VerifyError::Missing { .. })));
+        assert!(matches!(f.claim(Root::Outbound, "run-2/outbound/e.txt", "o/run-2/outbound/e.txt"), Err(VerifyError::Missing { .. })));
+        assert!(matches!(f.claim(Root::Outbound, "../../run-2/outbound/e.txt", "o/run-2/outbound/e.txt"), Err(VerifyError::Source(_))));
     }
 
     #[test]

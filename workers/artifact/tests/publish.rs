@@ -323,7 +323,7 @@ fn a_restart_keeps_what_is_finalised_removes_the_rest_and_knows_the_account() {
         fs::write(staging.join(name).join("content"), "12345").unwrap();
     }
     let desk = place.desk_with(1 << 28, now);
-    assert_eq!(place.names().0, [kept.clone()]);
+    assert_eq!(place.names().0, std::slice::from_ref(&kept));
     assert_eq!(desk.shelf.used(), used + 2 * charge(5));
     assert!(desk.shelf.read(Wish { id: &kept, integrity_id: None, delivery: None }, now).is_ok());
     // Young leftovers stay for the grace, then they and their charge go.

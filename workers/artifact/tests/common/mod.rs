@@ -36,7 +36,7 @@ pub fn scope(run: &str) -> RunScope {
 impl Place {
     pub fn new() -> Self {
         let temp = tempfile::tempdir().unwrap();
-        for sub in ["w", "o/run-1", "state"] {
+        for sub in ["w", "o/run-1/outbound", "state"] {
             fs::create_dir_all(temp.path().join(sub)).unwrap();
         }
         Self::private(&temp.path().join("state"));
