@@ -17,6 +17,7 @@ use rmcp::service::{
     RunningService, ServiceError, serve_client_with_lifecycle,
 };
 use rmcp::transport::Transport;
+use rmcp::transport::streamable_http_client::StreamableHttpError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -280,9 +281,20 @@ fn handshake(error: &ClientInitializeError) -> String {
     }
 }
 
-/// An error with its causes: reqwest's own text hides why a connection failed.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
+/// An error with its causes, and without the address: that may hold a token, and whoever reads the
+/// text knows the server by its name.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    type Http = StreamableHttpError<reqwest::Error>;
+    if let Some(Http::Client(inner)) = error.downcast_ref::<Http>() {
+        return chain(inner);
+    }
+    let mut text = match error.downcast_ref::<reqwest::Error>() {
+        None => error.to_string(),
+        Some(error) if error.is_connect() => "no connection".to_owned(),
+        Some(error) if error.is_timeout() => "no answer in time".to_owned(),
+        Some(error) if error.is_redirect() => "a refused redirect".to_owned(),
+        Some(_) => "the request failed".to_owned(),
+    };
     let mut source = error.source();
     while let Some(cause) = source {
         let cause_text = cause.to_string();

@@ -86,8 +86,8 @@ pub enum ConnectError {
     TimedOut(Duration),
     #[error("the handshake failed: {0}")]
     Handshake(String),
-    #[error("the address {0} can't be used: {1}")]
-    Address(String, String),
+    #[error("its address can't be used: {0}")]
+    Address(String),
     #[error("it ended at start {failures} times; it is tried again in {}", seconds(*wait))]
     Braked { failures: u32, wait: Duration },
 }

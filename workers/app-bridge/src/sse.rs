@@ -29,7 +29,7 @@ const QUEUE: usize = 16;
 /// Why a message could not be posted.
 #[derive(Debug, Error)]
 pub enum PostError {
-    #[error("the message could not be posted: {0}")]
+    #[error("the message could not be posted")]
     Http(#[from] reqwest::Error),
     #[error("the server answered a posted message with HTTP status {0}")]
     Status(u16),

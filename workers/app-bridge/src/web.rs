@@ -4,6 +4,7 @@
 //! origin alone (a missing trailing slash is common), so that a server can't send the host's
 //! requests, with the headers that the configuration gave it, to somebody else.
 
+use crate::connection::chain;
 use crate::error::ConnectError;
 use crate::limits::Limits;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -32,20 +33,37 @@ const RESUMES_MAX: usize = 5;
 pub struct ClientError(#[from] reqwest::Error);
 
 /// The client for all servers. It reads the system's trust anchors now, so it has to be built
-/// before the worker loses the right to open files.
+/// before the worker loses the right to open files. On a machine without any, no TLS connection is
+/// accepted and servers of this machine still work.
 ///
 /// # Errors
-/// When the trust anchors can't be read.
+/// When the HTTP library can't be set up.
 pub fn client() -> Result<reqwest::Client, ClientError> {
     // Fails only when a provider is installed already, which is then the same one.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Ok(reqwest::Client::builder()
+    match builder().build() {
+        Ok(client) => Ok(client),
+        Err(error) => {
+            let reason = chain(&error);
+            tracing::warn!("no TLS connection to an MCP server can be verified: {reason}");
+            without_anchors()
+        }
+    }
+}
+
+fn without_anchors() -> Result<reqwest::Client, ClientError> {
+    Ok(builder().tls_certs_only([]).build()?)
+}
+
+fn builder() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
         .user_agent(concat!("mono/", env!("CARGO_PKG_VERSION")))
         .redirect(Policy::custom(redirect))
+        .referer(false)
         // A proxy of the environment would be an address that no configuration names.
         .no_proxy()
         .connect_timeout(CONNECT_WITHIN)
-        .build()?)
+        .tcp_nodelay(true)
 }
 
 fn redirect(attempt: Attempt<'_>) -> reqwest::redirect::Action {
@@ -79,7 +97,8 @@ impl Endpoint {
     /// When the address is not http(s) with a host, holds credentials, or a header is malformed,
     /// too long, or one that the protocol needs for itself.
     pub fn new(url: &str, headers: &BTreeMap<String, String>) -> Result<Self, ConnectError> {
-        let bad = |reason: &str| ConnectError::Address(url.to_owned(), reason.to_owned());
+        // No reason repeats the address or a header's value: either may hold a secret.
+        let bad = |reason: &str| ConnectError::Address(reason.to_owned());
         let parsed = Url::parse(url).map_err(|error| bad(&error.to_string()))?;
         if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
             return Err(bad(
@@ -87,15 +106,11 @@ impl Endpoint {
             ));
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(ConnectError::Address(
-                parsed.host_str().unwrap_or_default().to_owned(),
-                "it holds a user name or a password".to_owned(),
-            ));
+            return Err(bad("it holds a user name or a password"));
         }
         let mut checked = HeaderMap::new();
         let mut bytes = 0;
         for (name, value) in headers {
-            // The value may be a secret: no error shows it.
             let header = HeaderName::from_bytes(name.as_bytes())
                 .map_err(|_| bad(&format!("{name:?} is no header name")))?;
             if RESERVED.contains(&header.as_str()) {
@@ -167,6 +182,12 @@ mod tests {
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
         Endpoint::new(url, &headers)
+    }
+
+    #[test]
+    fn a_machine_without_trust_anchors_still_gets_a_client() {
+        client().unwrap();
+        without_anchors().unwrap();
     }
 
     #[test]
