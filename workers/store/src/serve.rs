@@ -1,0 +1,425 @@
+//! The worker: channels in, one database, answers out.
+//!
+//! Everything runs on one thread, SQLite included. There is one writer anyway, so a second thread
+//! would bring a queue to bound and nothing else: here the queue is the channel's socket, a slow
+//! disk slows the senders, the requests of a channel are done in order, and a stop never finds an
+//! operation half done. A disk that hangs hangs the heartbeat too, which is what the supervisor
+//! should see.
+
+use crate::db::Store;
+use crate::error::StoreError;
+use crate::listing::Query;
+use crate::record::{COMMIT_BYTES, Start, Status};
+use crate::retention::Limits;
+use ipc_proto::channel::Fault;
+use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
+use ipc_proto::edges::store::{self as edge, Reply, Request};
+use ipc_proto::settings::RoleSettings;
+use ipc_proto::{Body, Call, Role, RunId, Server};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use worker_kit::{Event, Granted, KitError, Starting};
+
+/// Where the worker's mount namespace shows the state directory.
+const STATE: &str = "/state";
+/// Largest failure and append in bytes; what is kept of them is much less.
+const SMALL_BODY: usize = 4 << 20;
+/// Recorded for a run whose channel closed before the run had ended (the supervisor says the same).
+const WORKER_LOST: &str = "worker_lost";
+
+/// The database as the channels' tasks share it. The lock is never held across a wait, so it is
+/// never contended.
+#[derive(Debug, Clone)]
+pub struct Desk {
+    store: Arc<Mutex<Store>>,
+    /// Told of damage that was found while serving: the worker then ends, and its next start
+    /// refuses with the reason.
+    damage: mpsc::UnboundedSender<String>,
+}
+
+impl Desk {
+    /// A desk, and where it reports damage.
+    #[must_use]
+    pub fn new(store: Store) -> (Self, mpsc::UnboundedReceiver<String>) {
+        let (damage, reports) = mpsc::unbounded_channel();
+        (
+            Self {
+                store: Arc::new(Mutex::new(store)),
+                damage,
+            },
+            reports,
+        )
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&mut Store) -> Result<T, StoreError>) -> Result<T, Fault> {
+        // A panic inside an operation rolled its transaction back: the store is sound.
+        let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
+        act(&mut store).map_err(|error| {
+            if let StoreError::Corrupt { .. } = error {
+                let _ = self.damage.send(error.to_string());
+            }
+            fault(&error)
+        })
+    }
+
+    /// A run whose channel is closed can't say any more how it ended.
+    fn let_go(&self, run: &RunId) {
+        match self.with(|store| match store.interrupt(run, WORKER_LOST, now()) {
+            Err(StoreError::UnknownRun(_)) => Ok(None),
+            other => other.map(Some),
+        }) {
+            Ok(Some(Status::Interrupted)) => {
+                tracing::warn!(%run, "its channel closed before it had ended")
+            }
+            Ok(_) => {}
+            Err(e) => tracing::error!(%run, "its end could not be recorded: {e}"),
+        }
+    }
+}
+
+/// The worker's life, for [`worker_kit::run`].
+///
+/// # Errors
+/// When the database can't be opened or is found damaged, and what the kit reports.
+pub async fn work(mut starting: Starting) -> Result<(), KitError> {
+    let store = match open(&mut starting) {
+        Ok(store) => store,
+        Err(e) => {
+            starting.fail(&e.to_string()).await;
+            return Err(e);
+        }
+    };
+    let (desk, mut damage) = Desk::new(store);
+    let (_control, mut inbox) = starting.ready().await?;
+    let mut channels = JoinSet::new();
+    let mut open: HashMap<u64, oneshot::Sender<()>> = HashMap::new();
+    let mut runs = 0_usize;
+    let mut draining = false;
+    loop {
+        tokio::select! {
+            event = inbox.recv() => match event {
+                Some(Event::Granted(granted)) if !draining && granted.edge == EdgeName::Store => {
+                    let Granted { channel, peer, fd, .. } = granted;
+                    let (revoke, revoked) = oneshot::channel();
+                    open.insert(channel, revoke);
+                    runs += usize::from(peer.run.is_some());
+                    let desk = desk.clone();
+                    channels.spawn(async move {
+                        let is_run = peer.run.is_some();
+                        serve(&desk, fd, peer, revoked).await;
+                        (channel, is_run)
+                    });
+                }
+                Some(Event::Granted(other)) => tracing::warn!(edge = ?other.edge, "a grant was not taken"),
+                // Dropping the sender is the message.
+                Some(Event::Revoked(channel)) => drop(open.remove(&channel)),
+                Some(Event::Drain) => draining = true,
+                Some(Event::Shutdown) | None => return Ok(()),
+                Some(_) => {}
+            },
+            Some(ended) = channels.join_next() => if let Ok((channel, is_run)) = ended {
+                open.remove(&channel);
+                runs -= usize::from(is_run);
+            },
+            Some(finding) = damage.recv() => return Err(KitError::worker(finding)),
+        }
+        if draining && runs == 0 {
+            return Ok(());
+        }
+    }
+}
+
+fn open(starting: &mut Starting) -> Result<Store, KitError> {
+    // The profile sets this too; a worker started otherwise must not differ.
+    nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o077));
+    let RoleSettings::Store(settings) = &starting.settings else {
+        return Err(KitError::worker("the settings are of another role"));
+    };
+    let limits = Limits::from(settings);
+    let state = starting
+        .descriptor("state")
+        .ok_or_else(|| KitError::worker("no descriptor \"state\" came with the settings"))?;
+    let dir = located(&state)?;
+    let mut store = Store::open(&dir, limits).map_err(KitError::worker)?;
+    let swept = store.sweep(now()).map_err(KitError::worker)?;
+    if swept > 0 {
+        tracing::warn!(
+            runs = swept,
+            "recorded as interrupted: they were running when the store ended"
+        );
+    }
+    Ok(store)
+}
+
+/// The path of the directory that `state` is open on. SQLite works by path, so the path is only
+/// taken when it leads to the very directory that the supervisor handed over: the fixed place in
+/// the mount namespace, or without one the directory's own name.
+fn located(state: &OwnedFd) -> Result<PathBuf, KitError> {
+    let granted = nix::sys::stat::fstat(state.as_fd()).map_err(KitError::worker)?;
+    let link = format!("/proc/self/fd/{}", state.as_raw_fd());
+    let own_name = nix::fcntl::readlink(link.as_str()).map(PathBuf::from).ok();
+    [Some(PathBuf::from(STATE)), own_name]
+        .into_iter()
+        .flatten()
+        .find(|path| {
+            nix::sys::stat::lstat(path.as_path())
+                .is_ok_and(|found| (found.st_dev, found.st_ino) == (granted.st_dev, granted.st_ino))
+        })
+        .ok_or_else(|| {
+            KitError::worker(format!(
+                "the state directory of the descriptor is not at {}",
+                Path::new(STATE).display()
+            ))
+        })
+}
+
+/// Serves one channel to its end. A run's channel that closes before its run has ended ends the
+/// run: the descriptor is the lease.
+pub async fn serve(desk: &Desk, fd: OwnedFd, peer: Peer, mut revoked: oneshot::Receiver<()>) {
+    match Server::<edge::Store>::new(fd, peer.role) {
+        Err(error) => {
+            tracing::error!(role = %peer.role, %error, "a granted channel can't be served")
+        }
+        Ok(mut server) => loop {
+            let call = tokio::select! {
+                call = server.recv() => call,
+                _ = &mut revoked => break,
+            };
+            match call {
+                Ok(Some(call)) => answer(desk, &peer, call).await,
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!(role = %peer.role, %error, "a channel broke");
+                    break;
+                }
+            }
+        },
+    }
+    if let Some(scope) = &peer.run {
+        desk.let_go(&scope.run);
+    }
+}
+
+async fn answer(desk: &Desk, peer: &Peer, call: Call<edge::Store>) {
+    let Call {
+        request,
+        mut fds,
+        responder,
+        ..
+    } = call;
+    let sent = match handle(desk, peer, request, &mut fds) {
+        Ok((reply, fd)) => {
+            let fds: Vec<OwnedFd> = fd.into_iter().collect();
+            responder.send(&reply, &fds).await
+        }
+        Err(fault) => responder.fault(&fault).await,
+    };
+    if let Err(error) = sent {
+        // The requester learns of it by the end of its channel.
+        tracing::debug!(role = %peer.role, %error, "an answer could not be sent");
+    }
+}
+
+type Answer = Result<(Reply, Option<OwnedFd>), Fault>;
+
+/// Who asks decides what may be asked; the run and the conversation are the grant's.
+fn handle(desk: &Desk, peer: &Peer, request: Request, fds: &mut VecDeque<OwnedFd>) -> Answer {
+    match (peer.role, &peer.run) {
+        (Role::Run, Some(scope)) => handle_run(desk, scope, request, fds),
+        (Role::Monod, None) => handle_supervisor(desk, request),
+        (Role::Continuation, None) => handle_continuation(desk, request, fds),
+        _ => Err(forbidden()),
+    }
+}
+
+fn handle_run(
+    desk: &Desk,
+    scope: &RunScope,
+    request: Request,
+    fds: &mut VecDeque<OwnedFd>,
+) -> Answer {
+    let run = &scope.run;
+    match request {
+        Request::BeginRun {
+            source,
+            source_detail,
+            model,
+            user_text,
+        } => {
+            let start = Start {
+                source,
+                source_detail,
+                model,
+                user_text,
+            };
+            let history = desk.with(|store| store.begin_run(scope, &start, now()))?;
+            packed(&history, |history| Reply::Began { history })
+        }
+        Request::ToolStarted {
+            id,
+            name,
+            arguments,
+        } => {
+            desk.with(|store| store.tool_started(run, &id, &name, &arguments, now()))?;
+            Ok((Reply::Recorded, None))
+        }
+        Request::ToolEnded { id, state, preview } => {
+            desk.with(|store| store.tool_ended(run, &id, &state, &preview, now()))?;
+            Ok((Reply::Recorded, None))
+        }
+        Request::CommitRun { commit } => {
+            let commit: edge::RunCommit = unpacked(commit, fds, COMMIT_BYTES)?;
+            let done = desk.with(|store| store.commit_run(run, &commit, now()))?;
+            Ok((
+                Reply::Committed {
+                    revision: done.revision,
+                },
+                None,
+            ))
+        }
+        Request::FailRun { failure } => {
+            let failure: edge::RunFailure = unpacked(failure, fds, SMALL_BODY)?;
+            desk.with(|store| store.fail_run(run, &failure, now()))?;
+            Ok((Reply::Recorded, None))
+        }
+        _ => Err(forbidden()),
+    }
+}
+
+fn handle_supervisor(desk: &Desk, request: Request) -> Answer {
+    match request {
+        Request::ListRuns {
+            conversation,
+            status,
+            limit,
+            cursor,
+        } => {
+            let status = status
+                .map(|name| {
+                    Status::parse(&name).ok_or_else(|| {
+                        let names = Status::ALL.map(Status::name).join(", ");
+                        Fault::new("invalid_request", format!("a status is one of {names}"))
+                    })
+                })
+                .transpose()?;
+            let query = Query {
+                conversation,
+                status,
+                limit,
+                cursor,
+            };
+            let page = desk.with(|store| store.list_runs(&query))?;
+            packed(&page, |page| Reply::Runs { page })
+        }
+        Request::ShowRun { run } => match desk.with(|store| store.show_run(&run))? {
+            Some(record) => packed(&record, |record| Reply::Run {
+                record: Some(record),
+            }),
+            None => Ok((Reply::Run { record: None }, None)),
+        },
+        Request::Interrupt { run, failure_kind } => {
+            desk.with(|store| store.interrupt(&run, &failure_kind, now()))?;
+            Ok((Reply::Recorded, None))
+        }
+        Request::RunCommitted { run } => committedness(desk, &run),
+        _ => Err(forbidden()),
+    }
+}
+
+fn handle_continuation(desk: &Desk, request: Request, fds: &mut VecDeque<OwnedFd>) -> Answer {
+    match request {
+        Request::RunCommitted { run } => committedness(desk, &run),
+        Request::LatestHistory { conversation } => {
+            let history = desk.with(|store| store.latest_history(&conversation))?;
+            packed(&history, |history| Reply::Began { history })
+        }
+        Request::AppendHistory {
+            conversation,
+            key,
+            messages,
+        } => {
+            let messages: Vec<ipc_proto::chat::ChatMessage> = unpacked(messages, fds, SMALL_BODY)?;
+            let done =
+                desk.with(|store| store.append_history(&conversation, &key, &messages, now()))?;
+            Ok((
+                Reply::Committed {
+                    revision: done.revision,
+                },
+                None,
+            ))
+        }
+        _ => Err(forbidden()),
+    }
+}
+
+fn committedness(desk: &Desk, run: &RunId) -> Answer {
+    let state = desk.with(|store| store.commitment(run))?.name().to_owned();
+    Ok((Reply::Committedness { state }, None))
+}
+
+fn packed<T: Serialize>(value: &T, reply: impl FnOnce(Body) -> Reply) -> Answer {
+    let (body, fd) = Body::pack_json(value).map_err(|e| {
+        tracing::error!("an answer can't be packed: {e}");
+        Fault::new(
+            "internal",
+            "the answer can't be packed; see the store's log",
+        )
+    })?;
+    Ok((reply(body), fd))
+}
+
+fn unpacked<T: DeserializeOwned>(
+    body: Body,
+    fds: &mut VecDeque<OwnedFd>,
+    max: usize,
+) -> Result<T, Fault> {
+    body.unpack_json(fds, max)
+        .map_err(|e| Fault::new("invalid_request", e.to_string()))
+}
+
+fn forbidden() -> Fault {
+    Fault::new("forbidden", "this channel may not ask for that")
+}
+
+/// The fixed code and a sentence without paths; the detail goes to the log.
+fn fault(error: &StoreError) -> Fault {
+    let code = match error {
+        StoreError::Invalid { .. } | StoreError::TooLarge { .. } => "invalid_request",
+        StoreError::UnknownRun(_) => "not_found",
+        StoreError::RunExists(_) | StoreError::Conflict(_) => "conflict",
+        StoreError::Ended { .. } => "ended",
+        StoreError::ConversationBusy(_) => "busy",
+        StoreError::HistoryFull(_) => "history_full",
+        StoreError::DiskFull => "disk_full",
+        StoreError::Place(_)
+        | StoreError::Corrupt { .. }
+        | StoreError::Foreign { .. }
+        | StoreError::Newer { .. }
+        | StoreError::InUse
+        | StoreError::Database(_) => {
+            tracing::error!("{error}");
+            return Fault::new("unavailable", "the database failed; see the store's log");
+        }
+    };
+    Fault::new(code, error.to_string())
+}
+
+/// Milliseconds since 1970.
+fn now() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|since| i64::try_from(since.as_millis()).ok())
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;

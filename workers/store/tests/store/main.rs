@@ -1,0 +1,10 @@
+//! The store as its users see it: a directory, calls, a reopened directory.
+#![allow(clippy::unwrap_used)]
+
+mod crash;
+mod damage;
+mod kit;
+mod limits;
+mod listing;
+mod migrations;
+mod turns;

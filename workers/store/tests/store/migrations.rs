@@ -1,0 +1,137 @@
+use crate::kit::*;
+use mono_store::{Limits, Store, migrate, place::Place};
+use rusqlite::Connection;
+use std::path::Path;
+
+/// A database as a release with schema `number` left it, with data in every table it had.
+fn build(dir: &Path, number: u32) {
+    let place = Place::prepare(dir).unwrap();
+    let mut db = Connection::open(place.database()).unwrap();
+    db.pragma_update(None, "foreign_keys", true).unwrap();
+    migrate::up_to(&mut db, number).unwrap();
+    assert_eq!(migrate::current(&db).unwrap(), number);
+    if number >= 1 {
+        db.execute_batch(
+            r#"INSERT INTO conversations (key, id, created_at, active_at, next_seq, bytes)
+                   VALUES (1, 'test:c1', 1000, 2000, 3, 74);
+               INSERT INTO messages (conversation, seq, turn, role, content, bytes, created_at) VALUES
+                   (1, 1, 'r1', 'user', '[{"type":"text","text":"ask 1"}]', 32, 1000),
+                   (1, 2, 'r1', 'assistant', '[{"type":"text","text":"answer 1"}]', 35, 2000);
+               INSERT INTO runs (key, id, conversation, delivery, source, model, status, started_at,
+                       ended_at, user_text, final_text) VALUES
+                   (1, 'r1', 'test:c1', 'test:c1', 'terminal', 'demo:scripted', 'succeeded', 1000, 2000, 'ask 1', 'answer 1'),
+                   (2, 'r2', 'test:c1', 'test:c1', 'terminal', 'demo:scripted', 'running', 3000, NULL, 'ask 2', NULL);"#,
+        )
+        .unwrap();
+    }
+    if number >= 2 {
+        db.execute_batch(
+            "INSERT INTO tool_calls (run, position, call, name, state, arguments, preview, started_at, completed_at)
+             VALUES (1, 1, 't1', 'Read', 'success', '{}', 'text', 1100, 1200);",
+        )
+        .unwrap();
+    }
+    if number >= 3 {
+        db.execute_batch(
+            "INSERT INTO provider_sessions (conversation, epoch, revision, dirty, dirty_since)
+             VALUES (1, 'e1', 1, 'r2', 3000);
+             UPDATE runs SET revision = 1 WHERE key = 1;
+             UPDATE runs SET base_revision = 1 WHERE key = 2;",
+        )
+        .unwrap();
+    }
+}
+
+#[test]
+fn every_earlier_schema_comes_up_to_date_with_its_data() {
+    for number in 0..=migrate::latest() {
+        let dir = state();
+        build(dir.path(), number);
+        let mut store = Store::open(dir.path(), Limits::default()).unwrap();
+        assert_eq!(
+            store.sweep(4000).unwrap(),
+            usize::from(number >= 1),
+            "from {number}"
+        );
+        if number >= 1 {
+            let begun = store
+                .begin_run(&scope("r3", CONVERSATION), &start(), 5000)
+                .unwrap();
+            assert_eq!(
+                texts(&begun.messages),
+                ["ask 1", "answer 1"],
+                "from {number}"
+            );
+            assert!(begun.account.unwrap().contains("> ask 2"));
+            let shown = store.show_run(&run("r1")).unwrap().unwrap();
+            assert_eq!(shown.text.as_deref(), Some("answer 1"));
+            assert_eq!(shown.tools.len(), usize::from(number >= 2), "from {number}");
+        } else {
+            store
+                .begin_run(&scope("r3", CONVERSATION), &start(), 5000)
+                .unwrap();
+        }
+        store
+            .tool_started(&run("r3"), "t1", "Read", "{}", 5001)
+            .unwrap();
+        store
+            .tool_ended(&run("r3"), "t1", "success", "", 5002)
+            .unwrap();
+        store
+            .commit_run(&run("r3"), &commit(pair("3")), 5003)
+            .unwrap();
+        drop(store);
+        let db = raw(dir.path());
+        assert_eq!(migrate::current(&db).unwrap(), migrate::latest());
+        let check: String = db
+            .query_row("PRAGMA integrity_check", [], |r| r.get(0))
+            .unwrap();
+        assert_eq!(check, "ok", "from {number}");
+        let orphans = db
+            .prepare("PRAGMA foreign_key_check")
+            .unwrap()
+            .query_map([], |_| Ok(()))
+            .unwrap()
+            .count();
+        assert_eq!(orphans, 0, "from {number}");
+    }
+}
+
+#[test]
+fn every_path_ends_in_the_same_schema() {
+    let schema = |dir: &Path| -> Vec<String> {
+        let db = raw(dir);
+        let mut rows = db
+            .prepare("SELECT coalesce(sql, name) FROM sqlite_schema ORDER BY name")
+            .unwrap();
+        rows.query_map([], |r| r.get(0))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect()
+    };
+    let fresh = state();
+    drop(open(fresh.path()));
+    for number in 0..=migrate::latest() {
+        let dir = state();
+        build(dir.path(), number);
+        drop(open(dir.path()));
+        assert_eq!(schema(dir.path()), schema(fresh.path()), "from {number}");
+    }
+}
+
+#[test]
+fn a_step_that_fails_leaves_the_number_before() {
+    let dir = state();
+    build(dir.path(), 1);
+    let db = raw(dir.path());
+    db.execute_batch("CREATE TABLE tool_calls (in_the_way)")
+        .unwrap();
+    drop(db);
+    assert!(Store::open(dir.path(), Limits::default()).is_err());
+    let db = raw(dir.path());
+    assert_eq!(migrate::current(&db).unwrap(), 1);
+    let kept: u32 = db
+        .query_row("SELECT count(*) FROM messages", [], |r| r.get(0))
+        .unwrap();
+    assert_eq!(kept, 2);
+}
