@@ -1,1 +1,20 @@
-fn main() {}
+#![forbid(unsafe_code)]
+
+use ipc_proto::Role;
+use ipc_proto::settings::RoleSettings;
+use std::process::ExitCode;
+use worker_kit::KitError;
+
+fn main() -> ExitCode {
+    worker_kit::run(&[Role::ChannelOpenai], |starting| async move {
+        match starting.settings.clone() {
+            RoleSettings::ChannelOpenai(settings) => {
+                mono_channel::openai::run(starting, settings).await
+            }
+            _ => Err(KitError::worker(format!(
+                "no settings for {}",
+                starting.role
+            ))),
+        }
+    })
+}

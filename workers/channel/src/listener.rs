@@ -1,0 +1,247 @@
+//! Serves HTTP/1.1 on a socket that the supervisor bound, within bounds on connections and time.
+
+use axum::Router;
+use axum::body::Body;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tower::Service;
+
+/// Connections served at once; further ones wait in the kernel's queue.
+pub const MAX_CONNECTIONS: usize = 512;
+/// Time for a request's head, which is also how long an idle connection is kept.
+const HEAD_TIME: Duration = Duration::from_secs(30);
+/// Largest head of a request in bytes.
+const MAX_HEAD: usize = 32 * 1024;
+/// Read buffer of one connection in bytes.
+const MAX_BUFFER: usize = 64 * 1024;
+/// Pause after the process ran out of descriptors: the queue stays readable, so without it the
+/// loop would spin.
+const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+
+/// Where a request came from; an extension of every request.
+#[derive(Debug, Clone, Copy)]
+pub struct Remote(pub SocketAddr);
+
+/// Serves until `stopping` turns true; then takes no new connection and returns when the requests
+/// under way are answered.
+pub async fn serve(listener: TcpListener, router: Router, mut stopping: watch::Receiver<bool>) {
+    serve_bounded(listener, router, &mut stopping, MAX_CONNECTIONS).await;
+}
+
+async fn serve_bounded(
+    listener: TcpListener,
+    router: Router,
+    stopping: &mut watch::Receiver<bool>,
+    most: usize,
+) {
+    let slots = Arc::new(Semaphore::new(most));
+    let mut connections = JoinSet::new();
+    loop {
+        let stopping_too = stopping.clone();
+        let accepted = async {
+            // The slot comes first: what can't be served stays in the kernel's queue.
+            let slot = slots.clone().acquire_owned().await.ok()?;
+            Some((slot, listener.accept().await))
+        };
+        tokio::select! {
+            () = stopped(stopping) => break,
+            Some(ended) = connections.join_next() => {
+                if let Err(e) = ended {
+                    tracing::error!("a connection's task failed: {e}");
+                }
+            }
+            accepted = accepted => match accepted {
+                Some((slot, Ok((stream, remote)))) => {
+                    connections.spawn(connection(stream, remote, router.clone(), stopping_too, slot));
+                }
+                Some((_, Err(e))) => {
+                    tracing::warn!("a connection was not accepted: {e}");
+                    if !is_the_clients(&e) {
+                        tokio::time::sleep(EXHAUSTED_PAUSE).await;
+                    }
+                }
+                None => break,
+            },
+        }
+    }
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+}
+
+/// Waits for the word to stop; a supervisor that is gone says it too.
+async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stop| *stop).await;
+}
+
+/// Errors of one connection that is gone already, not of the listener.
+fn is_the_clients(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
+    matches!(e.kind(), ConnectionAborted | ConnectionReset | Interrupted)
+}
+
+async fn connection(
+    stream: TcpStream,
+    remote: SocketAddr,
+    router: Router,
+    mut stopping: watch::Receiver<bool>,
+    _slot: OwnedSemaphorePermit,
+) {
+    // A streamed word must not wait for the next one.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(Remote(remote));
+        router.clone().call(request.map(Body::new))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .max_header_size(MAX_HEAD)
+        .max_buf_size(MAX_BUFFER)
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = &mut connection => return log(remote, ended),
+        () = stopped(&mut stopping) => connection.as_mut().graceful_shutdown(),
+    }
+    log(remote, connection.await);
+}
+
+fn log(remote: SocketAddr, ended: hyper::Result<()>) {
+    if let Err(e) = ended {
+        tracing::debug!(%remote, "a connection ended: {e}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use axum::extract::Extension;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::sync::Notify;
+
+    struct Server {
+        address: SocketAddr,
+        stop: watch::Sender<bool>,
+        task: tokio::task::JoinHandle<()>,
+        release: Arc<Notify>,
+        entered: Arc<Notify>,
+    }
+
+    async fn server(most: usize) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stop, mut stopping) = watch::channel(false);
+        let (release, entered) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+        let (wait, enter) = (release.clone(), entered.clone());
+        let slow = get(move || async move {
+            enter.notify_one();
+            wait.notified().await;
+            "slow"
+        });
+        let router =
+            Router::new()
+                .route(
+                    "/",
+                    get(|Extension(Remote(remote)): Extension<Remote>| async move {
+                        remote.to_string()
+                    }),
+                )
+                .route("/slow", slow);
+        let task =
+            tokio::spawn(async move { serve_bounded(listener, router, &mut stopping, most).await });
+        Server {
+            address,
+            stop,
+            task,
+            release,
+            entered,
+        }
+    }
+
+    async fn connect(server: &Server, request: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn rest(mut stream: TcpStream) -> String {
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.unwrap();
+        text
+    }
+
+    #[tokio::test]
+    async fn a_request_knows_where_it_came_from() {
+        let server = server(2).await;
+        let stream = connect(
+            &server,
+            "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        )
+        .await;
+        let own = stream.local_addr().unwrap().to_string();
+        assert!(rest(stream).await.ends_with(&own));
+    }
+
+    #[tokio::test]
+    async fn stopping_answers_what_is_under_way_and_takes_nothing_new() {
+        let server = server(2).await;
+        let stream = connect(&server, "GET /slow HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        server.entered.notified().await;
+        let idle = connect(&server, "").await;
+        server.stop.send_replace(true);
+        assert_eq!(rest(idle).await, "");
+        assert!(!server.task.is_finished());
+        server.release.notify_one();
+        assert!(rest(stream).await.ends_with("slow"));
+        server.task.await.unwrap();
+        assert!(TcpStream::connect(server.address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn connections_over_the_bound_wait_for_a_slot() {
+        let server = server(1).await;
+        let first = connect(
+            &server,
+            "GET /slow HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        )
+        .await;
+        server.entered.notified().await;
+        let second = connect(
+            &server,
+            "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        )
+        .await;
+        let second = tokio::spawn(rest(second));
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!second.is_finished());
+        server.release.notify_one();
+        assert!(rest(first).await.ends_with("slow"));
+        assert!(second.await.unwrap().starts_with("HTTP/1.1 200"));
+    }
+
+    #[tokio::test]
+    async fn a_head_over_the_bound_is_refused() {
+        let server = server(1).await;
+        let head = format!(
+            "GET / HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n",
+            "a".repeat(MAX_HEAD)
+        );
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        // The server may close while we still write.
+        let _ = stream.write_all(head.as_bytes()).await;
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        assert!(answer.starts_with(b"HTTP/1.1 431"));
+    }
+}

@@ -1,0 +1,79 @@
+//! The OpenAI-compatible channel: chat completions over HTTP, streamed or whole.
+
+pub mod answer;
+pub mod conversation;
+pub mod error;
+pub mod image;
+pub mod reply;
+pub mod request;
+pub mod router;
+#[cfg(test)]
+mod router_tests;
+pub mod stream;
+pub mod transcript;
+
+use crate::bearer::Bearer;
+use crate::listener;
+use crate::origin::Admission;
+use ipc_proto::settings::OpenaiSettings;
+use router::Api;
+use std::net::TcpListener;
+use std::sync::Arc;
+use worker_kit::{Event, KitError, Starting};
+
+/// Serves the channel until it is told to stop.
+///
+/// # Errors
+/// When the listener or the key is missing or unusable, or the channel would be open to the
+/// network without a key.
+pub async fn run(mut starting: Starting, settings: OpenaiSettings) -> Result<(), KitError> {
+    let (socket, api) = match prepare(&mut starting, settings) {
+        Ok(prepared) => prepared,
+        Err(reason) => {
+            starting.fail(&reason).await;
+            return Err(KitError::worker(reason));
+        }
+    };
+    let socket = tokio::net::TcpListener::from_std(socket).map_err(KitError::worker)?;
+    let (control, mut inbox) = starting.ready().await?;
+    let router = router::router(api, Arc::new(control));
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let serving = listener::serve(socket, router, stopping);
+    tokio::pin!(serving);
+    loop {
+        tokio::select! {
+            () = &mut serving => return Ok(()),
+            event = inbox.recv() => match event {
+                Some(Event::Drain) => {
+                    stop.send_replace(true);
+                }
+                Some(Event::Shutdown) | None => return Ok(()),
+                // Nothing is granted to this channel yet that it would use.
+                Some(_) => {}
+            },
+        }
+    }
+}
+
+fn prepare(
+    starting: &mut Starting,
+    settings: OpenaiSettings,
+) -> Result<(TcpListener, Api), String> {
+    let socket = starting
+        .descriptor("listener")
+        .ok_or("no listener came with the settings")?;
+    let socket = TcpListener::from(socket);
+    socket
+        .set_nonblocking(true)
+        .map_err(|e| format!("the listener: {e}"))?;
+    let bound = socket
+        .local_addr()
+        .map_err(|e| format!("the listener's address: {e}"))?;
+    let bearer = match (settings.bearer, starting.descriptor("bearer")) {
+        (true, Some(fd)) => Some(Bearer::read(fd).map_err(|e| e.to_string())?),
+        (true, None) => return Err("the API key is configured but did not come along".to_owned()),
+        (false, _) => None,
+    };
+    let api = Api::new(&settings, Admission::new(bound.ip()), bearer)?;
+    Ok((socket, api))
+}
