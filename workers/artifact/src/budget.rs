@@ -46,7 +46,11 @@ impl FailureIdentity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Slot {
     Published(Attachment),
-    Failed { identity: FailureIdentity, display_name: String, part: ReplyPart },
+    Failed {
+        identity: FailureIdentity,
+        display_name: String,
+        part: ReplyPart,
+    },
 }
 
 /// All slots are taken by other requests: `reply_part_too_large`.
@@ -79,7 +83,11 @@ impl Budget {
 
     /// The part that these bytes have already, freeing the failures of the same display name.
     pub fn reuse(&mut self, integrity_id: &str, display_name: &str) -> Option<ReplyPart> {
-        let part = self.attachments().find(|a| a.integrity_id == integrity_id)?.part.clone();
+        let part = self
+            .attachments()
+            .find(|a| a.integrity_id == integrity_id)?
+            .part
+            .clone();
         self.forget_failures(display_name);
         Some(part)
     }
@@ -101,10 +109,16 @@ impl Budget {
         if !self.has_room_for(display_name) {
             return Err(Full);
         }
-        let place = self.slots.iter().position(|slot| slot.failed_as(display_name));
+        let place = self
+            .slots
+            .iter()
+            .position(|slot| slot.failed_as(display_name));
         self.forget_failures(display_name);
         // The first of the failures that go, so nothing before it has moved.
-        self.slots.insert(place.unwrap_or(self.slots.len()), Slot::Published(attachment));
+        self.slots.insert(
+            place.unwrap_or(self.slots.len()),
+            Slot::Published(attachment),
+        );
         Ok(Admitted::Added)
     }
 
@@ -120,7 +134,11 @@ impl Budget {
         new_part_id: impl FnOnce() -> String,
     ) -> Result<ReplyPart, Full> {
         let known = self.slots.iter().find_map(|slot| match slot {
-            Slot::Failed { identity: known, part, .. } if *known == identity => Some(part.clone()),
+            Slot::Failed {
+                identity: known,
+                part,
+                ..
+            } if *known == identity => Some(part.clone()),
             _ => None,
         });
         if let Some(part) = known {
@@ -136,7 +154,11 @@ impl Budget {
             related_part_id: None,
         };
         let display_name = display_name.to_owned();
-        self.slots.push(Slot::Failed { identity, display_name, part: part.clone() });
+        self.slots.push(Slot::Failed {
+            identity,
+            display_name,
+            part: part.clone(),
+        });
         Ok(part)
     }
 
@@ -181,19 +203,31 @@ mod tests {
         let integrity_id = format!("sha256:{content:064x}");
         let part = ReplyPart::Attachment {
             id: format!("part-{content}-{name}"),
-            reference: ArtifactReference { scheme: "mono-agent-artifact".into(), id: "a".into() },
+            reference: ArtifactReference {
+                scheme: "mono-agent-artifact".into(),
+                id: "a".into(),
+            },
             name: name.into(),
             media_type: "text/plain".into(),
             size_bytes: u64::from(content),
             integrity_id: integrity_id.clone(),
             expires_at: None,
         };
-        Attachment { part, integrity_id, size: u64::from(content) }
+        Attachment {
+            part,
+            integrity_id,
+            size: u64::from(content),
+        }
     }
 
     fn fail(budget: &mut Budget, path: &str, name: &str) -> Result<ReplyPart, Full> {
         let code = Code::PublishFailed;
-        budget.fail(FailureIdentity::of(path, Some(name), None, code), name, code, || path.to_owned())
+        budget.fail(
+            FailureIdentity::of(path, Some(name), None, code),
+            name,
+            code,
+            || path.to_owned(),
+        )
     }
 
     #[test]
@@ -201,7 +235,10 @@ mod tests {
         let mut budget = Budget::default();
         let first = attachment(1, "a.txt");
         assert_eq!(budget.admit(first.clone(), "a.txt"), Ok(Admitted::Added));
-        assert_eq!(budget.admit(attachment(1, "b.txt"), "b.txt"), Ok(Admitted::Reused(first.part.clone())));
+        assert_eq!(
+            budget.admit(attachment(1, "b.txt"), "b.txt"),
+            Ok(Admitted::Reused(first.part.clone()))
+        );
         assert_eq!(budget.parts(), vec![first.part]);
         assert!(budget.knows_size(1) && !budget.knows_size(2));
     }
@@ -217,8 +254,14 @@ mod tests {
         assert_eq!(before.len(), MAX_PARTS);
         assert_eq!(budget.admit(attachment(30, "y"), "y"), Err(Full));
         assert_eq!(fail(&mut budget, "q", "other.txt"), Err(Full));
-        assert!(matches!(budget.admit(attachment(3, "z"), "z"), Ok(Admitted::Reused(_))));
-        assert_eq!(fail(&mut budget, "p", "failed.txt").as_ref(), Ok(&before[19]));
+        assert!(matches!(
+            budget.admit(attachment(3, "z"), "z"),
+            Ok(Admitted::Reused(_))
+        ));
+        assert_eq!(
+            fail(&mut budget, "p", "failed.txt").as_ref(),
+            Ok(&before[19])
+        );
         assert_eq!(budget.parts(), before);
         assert!(budget.has_room_for("failed.txt") && !budget.has_room_for("y"));
     }
@@ -261,8 +304,13 @@ mod tests {
     }
 
     fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = (any::<bool>(), 0u8..40, 0u8..12)
-            .prop_map(|(ok, what, name)| if ok { Step::Publish(what, name) } else { Step::Fail(what, name) });
+        let step = (any::<bool>(), 0u8..40, 0u8..12).prop_map(|(ok, what, name)| {
+            if ok {
+                Step::Publish(what, name)
+            } else {
+                Step::Fail(what, name)
+            }
+        });
         prop::collection::vec(step, 0..80)
     }
 

@@ -54,7 +54,10 @@ mod tests {
             Code::TooLarge,
             Code::PartTooLarge,
         ] {
-            assert!(ipc_proto::reply::FAILURE_CODES.contains(&code.as_str()), "{code}");
+            assert!(
+                ipc_proto::reply::FAILURE_CODES.contains(&code.as_str()),
+                "{code}"
+            );
         }
     }
 }

@@ -40,23 +40,40 @@ pub type Watch<'a> = dyn Fn(u64) -> bool + 'a;
 ///
 /// # Errors
 /// [`CopyError`]; the target then holds an undefined part.
-pub fn copy_hashed(source: impl AsFd, target: Option<&File>, size: u64, watch: &Watch<'_>) -> Result<[u8; 32], CopyError> {
-    let mut reader = Reader { source: File::from(source.as_fd().try_clone_to_owned().map_err(CopyError::Read)?), size, at: 0, watch };
+pub fn copy_hashed(
+    source: impl AsFd,
+    target: Option<&File>,
+    size: u64,
+    watch: &Watch<'_>,
+) -> Result<[u8; 32], CopyError> {
+    let mut reader = Reader {
+        source: File::from(
+            source
+                .as_fd()
+                .try_clone_to_owned()
+                .map_err(CopyError::Read)?,
+        ),
+        size,
+        at: 0,
+        watch,
+    };
     if size < PIPELINE_FROM || target.is_none() {
         return inline(&mut reader, target);
     }
     thread::scope(|scope| {
         let (full, chunks) = mpsc::sync_channel::<Vec<u8>>(DEPTH);
         let (empty, spare) = mpsc::channel::<Vec<u8>>();
-        let hasher = thread::Builder::new().name("sha256".to_owned()).spawn_scoped(scope, move || {
-            let mut hash = Sha256::new();
-            for chunk in chunks {
-                hash.update(&chunk);
-                // The reader may be done already and not want it back.
-                let _ = empty.send(chunk);
-            }
-            hash.finalize().into()
-        });
+        let hasher = thread::Builder::new()
+            .name("sha256".to_owned())
+            .spawn_scoped(scope, move || {
+                let mut hash = Sha256::new();
+                for chunk in chunks {
+                    hash.update(&chunk);
+                    // The reader may be done already and not want it back.
+                    let _ = empty.send(chunk);
+                }
+                hash.finalize().into()
+            });
         let Ok(hasher) = hasher else {
             // No thread to be had is no reason to fail.
             return inline(&mut reader, target);
@@ -72,7 +89,9 @@ pub fn copy_hashed(source: impl AsFd, target: Option<&File>, size: u64, watch: &
             }
         }
         drop(full);
-        hasher.join().map_err(|_| CopyError::Read(io::Error::other("the hashing thread ended early")))
+        hasher
+            .join()
+            .map_err(|_| CopyError::Read(io::Error::other("the hashing thread ended early")))
     })
 }
 
@@ -87,7 +106,9 @@ fn inline(reader: &mut Reader<'_>, target: Option<&File>) -> Result<[u8; 32], Co
 }
 
 fn write(target: Option<&File>, chunk: &[u8]) -> Result<(), CopyError> {
-    target.map_or(Ok(()), |mut file| file.write_all(chunk)).map_err(CopyError::Write)
+    target
+        .map_or(Ok(()), |mut file| file.write_all(chunk))
+        .map_err(CopyError::Write)
 }
 
 struct Reader<'a> {
@@ -110,7 +131,10 @@ impl Reader<'_> {
         chunk.resize(want.max(1), 0);
         let mut filled = 0;
         while filled < chunk.len() {
-            match self.source.read_at(&mut chunk[filled..], self.at + filled as u64) {
+            match self
+                .source
+                .read_at(&mut chunk[filled..], self.at + filled as u64)
+            {
                 Ok(0) => break,
                 Ok(n) => filled += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -150,8 +174,14 @@ mod tests {
         // The offset stands at the end after writing: positioned reads don't care.
         let source = file(&bytes);
         let mut target = tempfile::tempfile().unwrap();
-        assert_eq!(copy_hashed(&source, Some(&target), size as u64, &|_| true).unwrap(), expected);
-        assert_eq!(copy_hashed(&source, None, size as u64, &|_| true).unwrap(), expected);
+        assert_eq!(
+            copy_hashed(&source, Some(&target), size as u64, &|_| true).unwrap(),
+            expected
+        );
+        assert_eq!(
+            copy_hashed(&source, None, size as u64, &|_| true).unwrap(),
+            expected
+        );
         let mut copied = Vec::new();
         target.rewind().unwrap();
         target.read_to_end(&mut copied).unwrap();
@@ -161,7 +191,17 @@ mod tests {
     #[test]
     fn every_size_around_the_borders_is_copied_and_hashed() {
         let border = usize::try_from(PIPELINE_FROM).unwrap();
-        for size in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, border - 1, border, border + 1, 3_000_000] {
+        for size in [
+            0,
+            1,
+            CHUNK - 1,
+            CHUNK,
+            CHUNK + 1,
+            border - 1,
+            border,
+            border + 1,
+            3_000_000,
+        ] {
             check(size);
         }
     }
@@ -173,7 +213,10 @@ mod tests {
             let target = tempfile::tempfile().unwrap();
             for announced in [size as u64 - 1, size as u64 + 1] {
                 let outcome = copy_hashed(&source, Some(&target), announced, &|_| true);
-                assert!(matches!(outcome, Err(CopyError::Changed)), "{size} {announced}");
+                assert!(
+                    matches!(outcome, Err(CopyError::Changed)),
+                    "{size} {announced}"
+                );
             }
         }
     }
@@ -189,7 +232,10 @@ mod tests {
                 at < 2 * CHUNK as u64
             });
             assert!(matches!(outcome, Err(CopyError::Cancelled(at)) if at == 2 * CHUNK as u64));
-            assert_eq!(seen.into_inner().unwrap(), [0, CHUNK as u64, 2 * CHUNK as u64]);
+            assert_eq!(
+                seen.into_inner().unwrap(),
+                [0, CHUNK as u64, 2 * CHUNK as u64]
+            );
         }
     }
 
@@ -198,7 +244,9 @@ mod tests {
         let source = file(&pattern(2_000_000));
         let full = File::options().write(true).open("/dev/full").unwrap();
         let outcome = copy_hashed(&source, Some(&full), 2_000_000, &|_| true);
-        assert!(matches!(outcome, Err(CopyError::Write(e)) if e.kind() == io::ErrorKind::StorageFull));
+        assert!(
+            matches!(outcome, Err(CopyError::Write(e)) if e.kind() == io::ErrorKind::StorageFull)
+        );
     }
 
     proptest! {

@@ -3,7 +3,9 @@
 
 use nix::dir::Dir as Listing;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat, renameat2};
+use nix::fcntl::{
+    AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat, renameat2,
+};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::File;
@@ -27,14 +29,20 @@ impl FileId {
     /// From a file's status.
     #[must_use]
     pub const fn of(stat: &FileStat) -> Self {
-        Self { dev: stat.st_dev, ino: stat.st_ino }
+        Self {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+        }
     }
 }
 
 /// What a status says the file is.
 #[must_use]
 pub const fn is_regular(stat: &FileStat) -> bool {
-    SFlag::from_bits_truncate(stat.st_mode).intersection(SFlag::S_IFMT).bits() == SFlag::S_IFREG.bits()
+    SFlag::from_bits_truncate(stat.st_mode)
+        .intersection(SFlag::S_IFMT)
+        .bits()
+        == SFlag::S_IFREG.bits()
 }
 
 /// An open directory.
@@ -60,7 +68,11 @@ impl Dir {
     /// `ENOTDIR`, or what `fstat` says.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         let kind = SFlag::from_bits_truncate(fstat(&fd)?.st_mode) & SFlag::S_IFMT;
-        if kind == SFlag::S_IFDIR { Ok(Self(fd)) } else { Err(Errno::ENOTDIR.into()) }
+        if kind == SFlag::S_IFDIR {
+            Ok(Self(fd))
+        } else {
+            Err(Errno::ENOTDIR.into())
+        }
     }
 
     /// Opens a directory in this one, for listing and syncing. `.` gives a description of its own.
@@ -101,10 +113,18 @@ impl Dir {
     /// # Errors
     /// `ELOOP` for any link, `ENOTDIR` for a file when `directory`, else what `openat2` says.
     pub fn step(&self, name: &str, directory: bool) -> io::Result<OwnedFd> {
-        let kind = if directory { OFlag::O_DIRECTORY } else { OFlag::empty() };
+        let kind = if directory {
+            OFlag::O_DIRECTORY
+        } else {
+            OFlag::empty()
+        };
         let how = OpenHow::new()
             .flags(OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | kind)
-            .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+            .resolve(
+                ResolveFlag::RESOLVE_BENEATH
+                    | ResolveFlag::RESOLVE_NO_SYMLINKS
+                    | ResolveFlag::RESOLVE_NO_MAGICLINKS,
+            );
         for _ in 0..RESOLVE_RETRIES {
             match openat2(&self.0, name, how) {
                 Err(Errno::EAGAIN | Errno::EINTR) => {}
@@ -119,7 +139,8 @@ impl Dir {
     /// # Errors
     /// What `openat` says.
     pub fn create(&self, name: &str) -> io::Result<File> {
-        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let flags =
+            OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         Ok(openat(&self.0, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?.into())
     }
 
@@ -128,10 +149,18 @@ impl Dir {
     /// # Errors
     /// `EBADMSG` for a file of another shape than we make, else what `openat` says.
     pub fn read(&self, name: &str) -> io::Result<File> {
-        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+        let flags = OFlag::O_RDONLY
+            | OFlag::O_NOFOLLOW
+            | OFlag::O_NONBLOCK
+            | OFlag::O_NOCTTY
+            | OFlag::O_CLOEXEC;
         let file = openat(&self.0, name, flags, Mode::empty())?;
         let stat = fstat(&file)?;
-        if is_regular(&stat) && stat.st_nlink == 1 { Ok(file.into()) } else { Err(Errno::EBADMSG.into()) }
+        if is_regular(&stat) && stat.st_nlink == 1 {
+            Ok(file.into())
+        } else {
+            Err(Errno::EBADMSG.into())
+        }
     }
 
     /// Reads one of our own small files whole.
@@ -140,8 +169,14 @@ impl Dir {
     /// `EFBIG` over `max` bytes, else as [`Dir::read`].
     pub fn read_small(&self, name: &str, max: usize) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.read(name)?.take(max as u64 + 1).read_to_end(&mut bytes)?;
-        if bytes.len() > max { Err(Errno::EFBIG.into()) } else { Ok(bytes) }
+        self.read(name)?
+            .take(max as u64 + 1)
+            .read_to_end(&mut bytes)?;
+        if bytes.len() > max {
+            Err(Errno::EFBIG.into())
+        } else {
+            Ok(bytes)
+        }
     }
 
     /// The status of an entry, a symbolic link's own.
@@ -173,7 +208,13 @@ impl Dir {
     /// # Errors
     /// `EEXIST`, else what `renameat2` says.
     pub fn move_new(&self, name: &str, to: &Self) -> io::Result<()> {
-        Ok(renameat2(&self.0, name, &to.0, name, RenameFlags::RENAME_NOREPLACE)?)
+        Ok(renameat2(
+            &self.0,
+            name,
+            &to.0,
+            name,
+            RenameFlags::RENAME_NOREPLACE,
+        )?)
     }
 
     /// Puts `from` in the place of `to` in this directory, atomically.
@@ -284,16 +325,25 @@ mod tests {
         }
         fs::remove_file(temp.path().join("hard")).unwrap();
         assert_eq!(dir.read_small("f", 1).unwrap(), b"x");
-        assert_eq!(dir.read_small("f", 0).unwrap_err().raw_os_error(), Some(Errno::EFBIG as i32));
+        assert_eq!(
+            dir.read_small("f", 0).unwrap_err().raw_os_error(),
+            Some(Errno::EFBIG as i32)
+        );
     }
 
     #[test]
     fn moving_and_removing_touch_nothing_else() {
         let (temp, dir) = here();
-        let (a, b) = (dir.open_or_make("a").unwrap(), dir.open_or_make("b").unwrap());
+        let (a, b) = (
+            dir.open_or_make("a").unwrap(),
+            dir.open_or_make("b").unwrap(),
+        );
         a.open_or_make("x").unwrap().create("f").unwrap();
         b.open_or_make("x").unwrap();
-        assert_eq!(a.move_new("x", &b).unwrap_err().raw_os_error(), Some(Errno::EEXIST as i32));
+        assert_eq!(
+            a.move_new("x", &b).unwrap_err().raw_os_error(),
+            Some(Errno::EEXIST as i32)
+        );
         b.remove_flat("x").unwrap();
         a.move_new("x", &b).unwrap();
         b.remove_flat("x").unwrap();
@@ -301,7 +351,10 @@ mod tests {
         symlink(temp.path().join("a"), temp.path().join("b/l")).unwrap();
         fs::write(temp.path().join("a/kept"), b"").unwrap();
         b.remove_flat("l").unwrap();
-        b.open_or_make("deep").unwrap().open_or_make("deeper").unwrap();
+        b.open_or_make("deep")
+            .unwrap()
+            .open_or_make("deeper")
+            .unwrap();
         assert!(b.remove_flat("deep").is_err());
         assert_eq!(b.names(10).unwrap().names, ["deep"]);
         assert!(temp.path().join("a/kept").exists());

@@ -35,7 +35,10 @@ pub struct Position {
 
 impl Position {
     fn of(manifest: &Manifest) -> Self {
-        Self { created_ms: manifest.created_at.as_millisecond(), id: manifest.id }
+        Self {
+            created_ms: manifest.created_at.as_millisecond(),
+            id: manifest.id,
+        }
     }
 
     /// The opaque cursor after this position.
@@ -48,7 +51,10 @@ impl Position {
     #[must_use]
     pub fn parse(cursor: &str) -> Option<Self> {
         let (created, id) = cursor.split_once('.')?;
-        let position = Self { created_ms: created.parse().ok()?, id: Uuid::try_parse(id).ok()? };
+        let position = Self {
+            created_ms: created.parse().ok()?,
+            id: Uuid::try_parse(id).ok()?,
+        };
         (position.cursor() == cursor).then_some(position)
     }
 }
@@ -181,7 +187,11 @@ impl Index {
 
     /// A page, newest first, and the position to go on from when there is more.
     #[must_use]
-    pub fn page(&self, limit: usize, after: Option<Position>) -> (Vec<&Manifest>, Option<Position>) {
+    pub fn page(
+        &self,
+        limit: usize,
+        after: Option<Position>,
+    ) -> (Vec<&Manifest>, Option<Position>) {
         let older = match after {
             Some(position) => self.by_age.range(..position),
             None => self.by_age.range(..),
@@ -189,15 +199,30 @@ impl Index {
         let mut positions: Vec<&Position> = older.rev().take(limit.saturating_add(1)).collect();
         let more = positions.len() > limit;
         positions.truncate(limit);
-        let next = if more { positions.last().map(|p| **p) } else { None };
-        (positions.iter().filter_map(|p| self.entries.get(&p.id)).collect(), next)
+        let next = if more {
+            positions.last().map(|p| **p)
+        } else {
+            None
+        };
+        (
+            positions
+                .iter()
+                .filter_map(|p| self.entries.get(&p.id))
+                .collect(),
+            next,
+        )
     }
 
     /// What retention removes now, oldest first: what has expired, then what is over the count.
     /// Artifacts of runs that are not finalised are their runs' business and not counted.
     #[must_use]
     pub fn due(&self, retention: &Retention, now: Timestamp) -> Vec<Uuid> {
-        let finalised = || self.by_age.iter().filter_map(|p| self.entries.get(&p.id)).filter(|m| m.delivery.is_some());
+        let finalised = || {
+            self.by_age
+                .iter()
+                .filter_map(|p| self.entries.get(&p.id))
+                .filter(|m| m.delivery.is_some())
+        };
         let alive = finalised().filter(|m| m.expires_at > now).count() as u64;
         let mut excess = alive.saturating_sub(retention.max_count);
         finalised()
@@ -233,13 +258,24 @@ mod tests {
             media_type: "text/plain".into(),
         };
         let keep = jiff::SignedDuration::from_secs(100);
-        let mut m = Manifest::new(Uuid::from_u128(id), label, 5, integrity_id(&[0; 32]), at(created_ms), keep);
+        let mut m = Manifest::new(
+            Uuid::from_u128(id),
+            label,
+            5,
+            integrity_id(&[0; 32]),
+            at(created_ms),
+            keep,
+        );
         m.delivery = finalised.then_some(conversation);
         m
     }
 
     fn retention(max_count: u64) -> Retention {
-        Retention { max_age_days: 1, max_count, dry_run: false }
+        Retention {
+            max_age_days: 1,
+            max_count,
+            dry_run: false,
+        }
     }
 
     #[test]
@@ -256,7 +292,10 @@ mod tests {
         // What can't be removed stays charged until it is swept.
         index.begin(id, 5).unwrap();
         index.abandon(id, false);
-        assert_eq!((index.used(), index.leftovers()), (charge(5), vec![id.to_string()]));
+        assert_eq!(
+            (index.used(), index.leftovers()),
+            (charge(5), vec![id.to_string()])
+        );
         index.swept(&id.to_string());
         index.swept(&id.to_string());
         assert_eq!(index.used(), 0);
@@ -268,10 +307,22 @@ mod tests {
     #[test]
     fn retention_takes_the_expired_and_the_oldest_over_the_count() {
         let mut index = Index::new(u64::MAX);
-        for (id, created, finalised) in [(1, 0, true), (2, 50_000, true), (3, 60_000, true), (4, 70_000, true), (5, 1, false)] {
+        for (id, created, finalised) in [
+            (1, 0, true),
+            (2, 50_000, true),
+            (3, 60_000, true),
+            (4, 70_000, true),
+            (5, 1, false),
+        ] {
             index.publish(manifest(id, created, finalised));
         }
-        let due = |count, now| index.due(&retention(count), at(now)).iter().map(Uuid::as_u128).collect::<Vec<_>>();
+        let due = |count, now| {
+            index
+                .due(&retention(count), at(now))
+                .iter()
+                .map(Uuid::as_u128)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(due(10, 99_999), [] as [u128; 0]);
         assert_eq!(due(10, 100_000), [1]);
         assert_eq!(due(2, 100_000), [1, 2]);
@@ -281,9 +332,19 @@ mod tests {
 
     #[test]
     fn a_cursor_is_only_what_we_wrote() {
-        let position = Position { created_ms: 12, id: Uuid::from_u128(7) };
+        let position = Position {
+            created_ms: 12,
+            id: Uuid::from_u128(7),
+        };
         assert_eq!(Position::parse(&position.cursor()), Some(position));
-        for bad in ["", ".", "12.", "x.00000000000000000000000000000007", "+12.00000000000000000000000000000007", "12.7"] {
+        for bad in [
+            "",
+            ".",
+            "12.",
+            "x.00000000000000000000000000000007",
+            "+12.00000000000000000000000000000007",
+            "12.7",
+        ] {
             assert_eq!(Position::parse(bad), None, "{bad}");
         }
     }

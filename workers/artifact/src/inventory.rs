@@ -71,10 +71,21 @@ impl Shelf {
     }
 
     fn examine(&self, name: &str) -> Result<Manifest, Foreign> {
-        let id = Uuid::try_parse(name).ok().filter(|id| id.to_string() == name).ok_or(Foreign::Name)?;
+        let id = Uuid::try_parse(name)
+            .ok()
+            .filter(|id| id.to_string() == name)
+            .ok_or(Foreign::Name)?;
         let home = self.live.open(name).map_err(Foreign::Open)?;
-        let manifest = Manifest::parse(&home.read_small(METADATA, MAX_MANIFEST).map_err(Foreign::Read)?)?;
-        if manifest.id == id { Ok(manifest) } else { Err(Foreign::Other(manifest.id)) }
+        let manifest = Manifest::parse(
+            &home
+                .read_small(METADATA, MAX_MANIFEST)
+                .map_err(Foreign::Read)?,
+        )?;
+        if manifest.id == id {
+            Ok(manifest)
+        } else {
+            Err(Foreign::Other(manifest.id))
+        }
     }
 }
 

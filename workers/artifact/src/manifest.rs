@@ -43,7 +43,11 @@ pub struct Manifest {
     /// Logical conversation of that run.
     pub conversation_id: ConversationId,
     /// Physical conversation it is bound to.
-    #[serde(default, skip_serializing_if = "Option::is_none", rename = "deliveryConversationId")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        rename = "deliveryConversationId"
+    )]
     pub delivery: Option<ConversationId>,
     /// Display name, at most [`name::MAX_NAME`] bytes.
     pub name: String,
@@ -75,7 +79,14 @@ pub struct Label {
 impl Manifest {
     /// The manifest of a copy that is complete; times are cut to milliseconds.
     #[must_use]
-    pub fn new(id: Uuid, label: Label, size_bytes: u64, integrity_id: String, now: Timestamp, keep: jiff::SignedDuration) -> Self {
+    pub fn new(
+        id: Uuid,
+        label: Label,
+        size_bytes: u64,
+        integrity_id: String,
+        now: Timestamp,
+        keep: jiff::SignedDuration,
+    ) -> Self {
         let created_at = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(now);
         Self {
             schema_version: SCHEMA,
@@ -121,7 +132,11 @@ impl Manifest {
     /// [`ManifestError::TooLarge`], which the bounds of the fields exclude.
     pub fn encode(&self) -> Result<Vec<u8>, ManifestError> {
         let bytes = serde_json::to_vec_pretty(self)?;
-        if bytes.len() > MAX_MANIFEST { Err(ManifestError::TooLarge) } else { Ok(bytes) }
+        if bytes.len() > MAX_MANIFEST {
+            Err(ManifestError::TooLarge)
+        } else {
+            Ok(bytes)
+        }
     }
 
     /// The visible part; its id is the artifact's, which is unguessable and says nothing.
@@ -129,7 +144,10 @@ impl Manifest {
     pub fn part(&self) -> ReplyPart {
         ReplyPart::Attachment {
             id: self.id.to_string(),
-            reference: ArtifactReference { scheme: SCHEME.to_owned(), id: self.id.to_string() },
+            reference: ArtifactReference {
+                scheme: SCHEME.to_owned(),
+                id: self.id.to_string(),
+            },
             name: self.name.clone(),
             media_type: self.media_type.clone(),
             size_bytes: self.size_bytes,
@@ -164,8 +182,9 @@ fn rfc3339(time: Timestamp) -> String {
 /// `sha256:<64 lower-case hex digits>`.
 #[must_use]
 pub fn is_integrity_id(text: &str) -> bool {
-    text.strip_prefix("sha256:")
-        .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')))
+    text.strip_prefix("sha256:").is_some_and(|hex| {
+        hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
+    })
 }
 
 /// The integrity id of a digest.
@@ -174,7 +193,10 @@ pub fn integrity_id(digest: &[u8; 32]) -> String {
     format!("sha256:{}", hex::encode(digest))
 }
 
-const _: () = assert!(name::MAX_NAME * 6 < MAX_MANIFEST / 4, "an escaped name must leave room for the rest");
+const _: () = assert!(
+    name::MAX_NAME * 6 < MAX_MANIFEST / 4,
+    "an escaped name must leave room for the rest"
+);
 
 #[cfg(test)]
 mod tests {
@@ -217,7 +239,10 @@ mod tests {
         );
         assert_eq!(Manifest::parse(&bound.encode().unwrap()).unwrap(), bound);
         let record = bound.record();
-        assert_eq!((record.created_at.as_str(), record.expires_at.as_str()), ("2026-01-02T03:04:05.678Z", "2026-01-03T03:04:05.678Z"));
+        assert_eq!(
+            (record.created_at.as_str(), record.expires_at.as_str()),
+            ("2026-01-02T03:04:05.678Z", "2026-01-03T03:04:05.678Z")
+        );
     }
 
     #[test]
@@ -248,7 +273,10 @@ mod tests {
         }
         assert!(changed("name", "other.csv".into()).is_ok());
         let padded = [manifest().encode().unwrap(), vec![b' '; MAX_MANIFEST]].concat();
-        assert!(matches!(Manifest::parse(&padded), Err(ManifestError::TooLarge)));
+        assert!(matches!(
+            Manifest::parse(&padded),
+            Err(ManifestError::TooLarge)
+        ));
     }
 
     proptest! {

@@ -46,7 +46,10 @@ fn sanitize(name: &str) -> String {
         .collect();
     let cut = cut(shown.trim());
     // Nothing to see, or a name that a file system reads as a directory.
-    if cut.chars().all(|c| c == '.' || c.is_whitespace() || is_ignorable(c)) {
+    if cut
+        .chars()
+        .all(|c| c == '.' || c.is_whitespace() || is_ignorable(c))
+    {
         return String::new();
     }
     cut
@@ -96,13 +99,16 @@ pub fn media_type(requested: Option<&str>, display_name: &str, file_name: &str) 
 /// `type/subtype` of restricted names as in RFC 6838, 4.2; no parameters.
 #[must_use]
 pub fn is_media_type(text: &str) -> bool {
-    text.split_once('/').is_some_and(|(kind, subtype)| [kind, subtype].into_iter().all(is_restricted_name))
+    text.split_once('/')
+        .is_some_and(|(kind, subtype)| [kind, subtype].into_iter().all(is_restricted_name))
 }
 
 fn is_restricted_name(part: &str) -> bool {
     part.len() <= MAX_MEDIA_PART
         && part.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && part.chars().all(|c| c.is_ascii_alphanumeric() || "!#$&-^_.+".contains(c))
+        && part
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "!#$&-^_.+".contains(c))
 }
 
 #[cfg(test)]
@@ -126,7 +132,11 @@ mod tests {
             (Some(".."), "real.txt", "real.txt"),
             (Some("\u{200b}."), "real.txt", "real.txt"),
             (Some("\u{1}"), "\u{2}", "file"),
-            (Some("family 👨\u{200d}👩\u{200d}👧.png"), "x", "family 👨\u{200d}👩\u{200d}👧.png"),
+            (
+                Some("family 👨\u{200d}👩\u{200d}👧.png"),
+                "x",
+                "family 👨\u{200d}👩\u{200d}👧.png",
+            ),
         ] {
             assert_eq!(display_name(asked, file), shown, "{asked:?} {file:?}");
         }
@@ -147,7 +157,12 @@ mod tests {
         for (asked, name, file, found) in [
             (Some("text/csv"), "x", "x", "text/csv"),
             (Some("Text/CSV"), "x", "x", "text/csv"),
-            (Some("application/vnd.ms-excel+xml"), "x", "x", "application/vnd.ms-excel+xml"),
+            (
+                Some("application/vnd.ms-excel+xml"),
+                "x",
+                "x",
+                "application/vnd.ms-excel+xml",
+            ),
             (Some("text/csv; charset=utf-8"), "a.csv", "x", "text/csv"),
             (Some("text"), "a.png", "x", "image/png"),
             (Some("text/"), "a.png", "x", "image/png"),

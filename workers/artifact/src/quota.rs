@@ -16,7 +16,9 @@ pub const fn charge(size: u64) -> u64 {
 
 /// Why nothing more fits.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{wanted} bytes more than the {used} used would pass the ceiling of {ceiling}; remove artifacts or shorten artifacts.retention")]
+#[error(
+    "{wanted} bytes more than the {used} used would pass the ceiling of {ceiling}; remove artifacts or shorten artifacts.retention"
+)]
 pub struct NoRoom {
     /// Bytes asked for.
     pub wanted: u64,
@@ -54,7 +56,11 @@ impl Quota {
         let wanted = charge(size);
         let after = self.used.saturating_add(wanted);
         if after > self.ceiling {
-            return Err(NoRoom { wanted, used: self.used, ceiling: self.ceiling });
+            return Err(NoRoom {
+                wanted,
+                used: self.used,
+                ceiling: self.ceiling,
+            });
         }
         self.used = after;
         Ok(())
@@ -84,7 +90,11 @@ mod tests {
         quota.reserve(100).unwrap();
         assert_eq!(
             quota.reserve(51),
-            Err(NoRoom { wanted: charge(51), used: charge(100), ceiling: charge(100) + charge(50) })
+            Err(NoRoom {
+                wanted: charge(51),
+                used: charge(100),
+                ceiling: charge(100) + charge(50)
+            })
         );
         quota.reserve(50).unwrap();
         assert!(quota.reserve(0).is_err());

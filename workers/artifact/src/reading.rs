@@ -55,7 +55,9 @@ impl ReadError {
         match self {
             Self::Missing => Some(Code::Missing),
             Self::Expired => Some(Code::Expired),
-            Self::Unexpected | Self::Damaged(_) | Self::Unreadable(..) => Some(Code::IntegrityFailed),
+            Self::Unexpected | Self::Damaged(_) | Self::Unreadable(..) => {
+                Some(Code::IntegrityFailed)
+            }
             Self::Copy(_) => None,
         }
     }
@@ -83,8 +85,13 @@ impl Shelf {
     /// [`ReadError`]; not one byte is handed out then.
     pub fn read(&self, wish: Wish<'_>, now: Timestamp) -> Result<(Manifest, OwnedFd), ReadError> {
         let manifest = self.find(wish, now)?;
-        let home = self.live.open(wish.id).map_err(|e| unreadable("directory", e))?;
-        let bytes = home.read_small(METADATA, MAX_MANIFEST).map_err(|e| unreadable("manifest", e))?;
+        let home = self
+            .live
+            .open(wish.id)
+            .map_err(|e| unreadable("directory", e))?;
+        let bytes = home
+            .read_small(METADATA, MAX_MANIFEST)
+            .map_err(|e| unreadable("manifest", e))?;
         if Manifest::parse(&bytes).ok().as_ref() != Some(&manifest) {
             return Err(ReadError::Damaged("manifest"));
         }
@@ -98,16 +105,24 @@ impl Shelf {
     }
 
     fn find(&self, wish: Wish<'_>, now: Timestamp) -> Result<Manifest, ReadError> {
-        let id = Uuid::try_parse(wish.id).ok().filter(|id| id.to_string() == wish.id).ok_or(ReadError::Missing)?;
+        let id = Uuid::try_parse(wish.id)
+            .ok()
+            .filter(|id| id.to_string() == wish.id)
+            .ok_or(ReadError::Missing)?;
         let manifest = self.index().get(id).cloned().ok_or(ReadError::Missing)?;
-        let Some(bound) = &manifest.delivery else { return Err(ReadError::Missing) };
+        let Some(bound) = &manifest.delivery else {
+            return Err(ReadError::Missing);
+        };
         if wish.delivery.is_some_and(|asked| asked != bound) {
             return Err(ReadError::Missing);
         }
         if manifest.expires_at <= now {
             return Err(ReadError::Expired);
         }
-        if wish.integrity_id.is_some_and(|expected| expected != manifest.integrity_id) {
+        if wish
+            .integrity_id
+            .is_some_and(|expected| expected != manifest.integrity_id)
+        {
             return Err(ReadError::Unexpected);
         }
         Ok(manifest)
@@ -146,16 +161,22 @@ fn sealed_copy(content: &File, manifest: &Manifest) -> Result<OwnedFd, ReadError
         other => other.map_err(fault)?,
     };
     let mut copy = File::from(fd);
-    let digest = copy_hashed(content, Some(&copy), manifest.size_bytes, &|_| true).map_err(|error| match error {
-        CopyError::Read(error) => ReadError::Unreadable("content", error),
-        CopyError::Write(error) => ReadError::Copy(error),
-        CopyError::Changed | CopyError::Cancelled(_) => ReadError::Damaged("size"),
-    })?;
+    let digest =
+        copy_hashed(content, Some(&copy), manifest.size_bytes, &|_| true).map_err(|error| {
+            match error {
+                CopyError::Read(error) => ReadError::Unreadable("content", error),
+                CopyError::Write(error) => ReadError::Copy(error),
+                CopyError::Changed | CopyError::Cancelled(_) => ReadError::Damaged("size"),
+            }
+        })?;
     if integrity_id(&digest) != manifest.integrity_id {
         return Err(ReadError::Damaged("hash"));
     }
     copy.rewind().map_err(ReadError::Copy)?;
-    let seals = SealFlag::F_SEAL_SEAL | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_WRITE;
+    let seals = SealFlag::F_SEAL_SEAL
+        | SealFlag::F_SEAL_SHRINK
+        | SealFlag::F_SEAL_GROW
+        | SealFlag::F_SEAL_WRITE;
     fcntl(&copy, FcntlArg::F_ADD_SEALS(seals)).map_err(fault)?;
     Ok(copy.into())
 }

@@ -41,7 +41,11 @@ struct Shared {
 impl Shared {
     fn new(desk: Arc<Desk>) -> Self {
         let copies = || Arc::new(Semaphore::new(MAX_COPIES));
-        Self { desk, publishing: copies(), reading: copies() }
+        Self {
+            desk,
+            publishing: copies(),
+            reading: copies(),
+        }
     }
 }
 
@@ -102,16 +106,35 @@ fn open(starting: &mut Starting) -> Result<Desk, KitError> {
     let RoleSettings::Artifact(settings) = &starting.settings else {
         return Err(KitError::worker("the settings are of another role"));
     };
-    let ArtifactSettings { max_age_days, max_count, dry_run, private_paths } = settings.clone();
+    let ArtifactSettings {
+        max_age_days,
+        max_count,
+        dry_run,
+        private_paths,
+    } = settings.clone();
     let mut directory = |name: &str| -> Result<Option<Dir>, KitError> {
         let given = starting.descriptor(name).map(Dir::from_fd).transpose();
         given.map_err(|e| KitError::worker(format!("descriptor {name:?} is no directory: {e}")))
     };
-    let state = directory("state")?.ok_or_else(|| KitError::worker("no descriptor \"state\" came with the settings"))?;
+    let state = directory("state")?
+        .ok_or_else(|| KitError::worker("no descriptor \"state\" came with the settings"))?;
     let own = state.id().map_err(KitError::worker)?;
-    let roots = Roots::new(directory("workspace")?, directory("outbound")?, &private_paths, own);
+    let roots = Roots::new(
+        directory("workspace")?,
+        directory("outbound")?,
+        &private_paths,
+        own,
+    );
     let shelf = Shelf::open(&state, CEILING, Timestamp::now()).map_err(KitError::worker)?;
-    Ok(Desk { shelf, roots, retention: Retention { max_age_days, max_count, dry_run } })
+    Ok(Desk {
+        shelf,
+        roots,
+        retention: Retention {
+            max_age_days,
+            max_count,
+            dry_run,
+        },
+    })
 }
 
 /// One channel, to its end. Gives the channel's number back.
@@ -149,8 +172,15 @@ async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScop
         let Some(mut own) = session.take() else { break };
         let cancelled = Arc::new(AtomicBool::new(false));
         let flag = cancelled.clone();
-        let Call { request, mut fds, responder, .. } = call;
-        let Ok(permit) = shared.publishing.clone().acquire_owned().await else { break };
+        let Call {
+            request,
+            mut fds,
+            responder,
+            ..
+        } = call;
+        let Ok(permit) = shared.publishing.clone().acquire_owned().await else {
+            break;
+        };
         let mut work = spawn_blocking(move || {
             let _permit = permit;
             let reply = answer_run(&mut own, request, fds.pop_front(), &flag);
@@ -178,7 +208,11 @@ async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScop
         }
         session = Some(own);
         let sent = match reply {
-            Ok((reply, fd)) => responder.send(&reply, &fd.into_iter().collect::<Vec<_>>()).await,
+            Ok((reply, fd)) => {
+                responder
+                    .send(&reply, &fd.into_iter().collect::<Vec<_>>())
+                    .await
+            }
             Err(fault) => responder.fault(&fault).await,
         };
         if let Err(error) = sent {
@@ -209,28 +243,59 @@ async fn withdrawn(
 
 type Answer = Result<(Reply, Option<OwnedFd>), Fault>;
 
-fn answer_run(session: &mut Session, request: Request, source: Option<OwnedFd>, cancelled: &AtomicBool) -> Answer {
+fn answer_run(
+    session: &mut Session,
+    request: Request,
+    source: Option<OwnedFd>,
+    cancelled: &AtomicBool,
+) -> Answer {
     let settled = |e: crate::session::Settled| Fault::new("settled", e.to_string());
     match request {
-        Request::Publish { root, path, name, media_type } => {
-            let publication = Publication { root, path, name, media_type, source };
+        Request::Publish {
+            root,
+            path,
+            name,
+            media_type,
+        } => {
+            let publication = Publication {
+                root,
+                path,
+                name,
+                media_type,
+                source,
+            };
             let watch = |_| !cancelled.load(Ordering::Relaxed);
-            match session.publish(publication, Timestamp::now(), &watch).map_err(settled)? {
+            match session
+                .publish(publication, Timestamp::now(), &watch)
+                .map_err(settled)?
+            {
                 Outcome::Published(part) => {
                     let (part, fd) = Body::pack_json(&part).map_err(internal)?;
                     Ok((Reply::Published { part }, fd))
                 }
                 Outcome::Refused(code, part) => {
-                    let packed = part.map(|part| Body::pack_json(&part)).transpose().map_err(internal)?;
+                    let packed = part
+                        .map(|part| Body::pack_json(&part))
+                        .transpose()
+                        .map_err(internal)?;
                     let (part, fd) = packed.map_or((None, None), |(part, fd)| (Some(part), fd));
-                    Ok((Reply::Refused { code: code.as_str().to_owned(), part }, fd))
+                    Ok((
+                        Reply::Refused {
+                            code: code.as_str().to_owned(),
+                            part,
+                        },
+                        fd,
+                    ))
                 }
             }
         }
         Request::Finalise => {
             let parts = session.finalise().map_err(settled)?.map_err(|error| {
                 tracing::warn!(%error, "a run's artifacts could not be bound");
-                Fault::new(error.code().as_str(), "the run's artifacts could not be bound")
+                Fault::new(
+                    error.code().as_str(),
+                    "the run's artifacts could not be bound",
+                )
             })?;
             let (parts, fd) = Body::pack_json(&parts).map_err(internal)?;
             Ok((Reply::Finalised { parts }, fd))
@@ -239,14 +304,19 @@ fn answer_run(session: &mut Session, request: Request, source: Option<OwnedFd>, 
             session.discard().map_err(internal)?;
             Ok((Reply::Discarded, None))
         }
-        Request::Open { .. } | Request::List { .. } => Err(Fault::new("forbidden", "not for a run")),
+        Request::Open { .. } | Request::List { .. } => {
+            Err(Fault::new("forbidden", "not for a run"))
+        }
     }
 }
 
 /// The requester learns that something is wrong here, the log what.
 fn internal(error: impl std::fmt::Display) -> Fault {
     tracing::error!(%error, "a request failed");
-    Fault::new("internal", "the artifact worker could not do this; its log says why")
+    Fault::new(
+        "internal",
+        "the artifact worker could not do this; its log says why",
+    )
 }
 
 /// Channels and the supervisor: readers of finalised artifacts. Their requests run side by side.
@@ -270,8 +340,12 @@ async fn serve_reader(shared: &Shared, mut server: Server<Artifact>, role: Role)
 }
 
 async fn answer_reader(shared: Shared, role: Role, call: Call<Artifact>) {
-    let Call { request, responder, .. } = call;
-    let Ok(permit) = shared.reading.acquire_owned().await else { return };
+    let Call {
+        request, responder, ..
+    } = call;
+    let Ok(permit) = shared.reading.acquire_owned().await else {
+        return;
+    };
     let desk = shared.desk;
     let answer = spawn_blocking(move || {
         let _permit = permit;
@@ -289,33 +363,55 @@ async fn answer_reader(shared: Shared, role: Role, call: Call<Artifact>) {
 
 fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Fault> {
     match request {
-        Request::Open { id, integrity_id, delivery } => {
+        Request::Open {
+            id,
+            integrity_id,
+            delivery,
+        } => {
             // Only an operator may read without saying for whom.
             if role != Role::Monod && (integrity_id.is_none() || delivery.is_none()) {
-                return Err(Fault::new("forbidden", "a channel names the conversation and the integrity id"));
+                return Err(Fault::new(
+                    "forbidden",
+                    "a channel names the conversation and the integrity id",
+                ));
             }
-            let wish = Wish { id, integrity_id: integrity_id.as_deref(), delivery: delivery.as_ref() };
+            let wish = Wish {
+                id,
+                integrity_id: integrity_id.as_deref(),
+                delivery: delivery.as_ref(),
+            };
             match desk.shelf.read(wish, Timestamp::now()) {
                 Ok((manifest, sealed)) => {
                     let (record, own) = Body::pack_json(&manifest.record()).map_err(internal)?;
-                    Ok((Reply::Opened { record }, own.into_iter().chain([sealed]).collect()))
+                    Ok((
+                        Reply::Opened { record },
+                        own.into_iter().chain([sealed]).collect(),
+                    ))
                 }
                 Err(error) => refusal(&error).map(|reply| (reply, Vec::new())),
             }
         }
         Request::List { limit, cursor } => {
-            let page = desk.shelf.list(*limit, cursor.as_deref()).ok_or_else(|| Fault::new("invalid_cursor", "not a cursor of this list"))?;
+            let page = desk
+                .shelf
+                .list(*limit, cursor.as_deref())
+                .ok_or_else(|| Fault::new("invalid_cursor", "not a cursor of this list"))?;
             let (page, fd) = Body::pack_json(&page).map_err(internal)?;
             Ok((Reply::Artifacts { page }, fd.into_iter().collect()))
         }
-        Request::Publish { .. } | Request::Finalise | Request::Discard => Err(Fault::new("forbidden", "only for a run")),
+        Request::Publish { .. } | Request::Finalise | Request::Discard => {
+            Err(Fault::new("forbidden", "only for a run"))
+        }
     }
 }
 
 fn refusal(error: &ReadError) -> Result<Reply, Fault> {
     let code = error.code().ok_or_else(|| internal(error))?;
     tracing::info!(%code, %error, "not handed out");
-    Ok(Reply::Refused { code: code.as_str().to_owned(), part: None })
+    Ok(Reply::Refused {
+        code: code.as_str().to_owned(),
+        part: None,
+    })
 }
 
 #[cfg(test)]

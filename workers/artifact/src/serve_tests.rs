@@ -30,10 +30,26 @@ fn place() -> Place {
     }
     fs::set_permissions(at("state"), fs::Permissions::from_mode(0o700)).unwrap();
     let state = dir(&at("state"));
-    let roots = Roots::new(Some(dir(&at("w"))), Some(dir(&at("scratch"))), &[], state.id().unwrap());
+    let roots = Roots::new(
+        Some(dir(&at("w"))),
+        Some(dir(&at("scratch"))),
+        &[],
+        state.id().unwrap(),
+    );
     let shelf = Shelf::open(&state, CEILING, Timestamp::now()).unwrap();
-    let retention = Retention { max_age_days: 1, max_count: 100, dry_run: false };
-    Place { temp, shared: Shared::new(Arc::new(Desk { shelf, roots, retention })) }
+    let retention = Retention {
+        max_age_days: 1,
+        max_count: 100,
+        dry_run: false,
+    };
+    Place {
+        temp,
+        shared: Shared::new(Arc::new(Desk {
+            shelf,
+            roots,
+            retention,
+        })),
+    }
 }
 
 fn conversation(text: &str) -> ConversationId {
@@ -53,7 +69,10 @@ impl Place {
             conversation: conversation("logical"),
             delivery: conversation(delivery),
         };
-        self.grant(Peer { role: Role::Run, run: Some(scope) })
+        self.grant(Peer {
+            role: Role::Run,
+            run: Some(scope),
+        })
     }
 
     fn reader(&self, role: Role) -> Client<Artifact> {
@@ -79,7 +98,12 @@ impl Place {
 }
 
 fn publish(root: Root, path: &str) -> Request {
-    Request::Publish { root, path: path.to_owned(), name: None, media_type: None }
+    Request::Publish {
+        root,
+        path: path.to_owned(),
+        name: None,
+        media_type: None,
+    }
 }
 
 fn open(id: &str, integrity: Option<&str>, delivery: Option<&str>) -> Request {
@@ -91,8 +115,15 @@ fn open(id: &str, integrity: Option<&str>, delivery: Option<&str>) -> Request {
 }
 
 fn attachment(reply: Reply, mut fds: VecDeque<OwnedFd>) -> (String, String) {
-    let Reply::Published { part } = reply else { panic!("{reply:?}") };
-    let ReplyPart::Attachment { reference, integrity_id, .. } = part.unpack_json(&mut fds, 1 << 20).unwrap() else {
+    let Reply::Published { part } = reply else {
+        panic!("{reply:?}")
+    };
+    let ReplyPart::Attachment {
+        reference,
+        integrity_id,
+        ..
+    } = part.unpack_json(&mut fds, 1 << 20).unwrap()
+    else {
         panic!("no attachment")
     };
     (reference.id, integrity_id)
@@ -103,32 +134,73 @@ async fn a_file_goes_from_a_run_to_the_reader_of_its_delivery_conversation() {
     let place = place();
     let run = place.run("physical");
     let fds = place.write("w/a.txt", b"hello");
-    let (reply, fds) = run.call(&publish(Root::Workspace, "a.txt"), &fds, SOON).await.unwrap();
+    let (reply, fds) = run
+        .call(&publish(Root::Workspace, "a.txt"), &fds, SOON)
+        .await
+        .unwrap();
     let (id, integrity) = attachment(reply, fds);
     let fds = place.write("scratch/run-1/outbound/b.txt", b"other");
-    let (reply, fds) = run.call(&publish(Root::Outbound, "b.txt"), &fds, SOON).await.unwrap();
+    let (reply, fds) = run
+        .call(&publish(Root::Outbound, "b.txt"), &fds, SOON)
+        .await
+        .unwrap();
     attachment(reply, fds);
     let (reply, mut fds) = run.call(&Request::Finalise, &[], SOON).await.unwrap();
-    let Reply::Finalised { parts } = reply else { panic!("{reply:?}") };
-    assert_eq!(parts.unpack_json::<Vec<ReplyPart>>(&mut fds, 1 << 20).unwrap().len(), 2);
+    let Reply::Finalised { parts } = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(
+        parts
+            .unpack_json::<Vec<ReplyPart>>(&mut fds, 1 << 20)
+            .unwrap()
+            .len(),
+        2
+    );
     drop(run);
 
     let channel = place.reader(Role::ChannelOpenai);
     let wish = open(&id, Some(&integrity), Some("physical"));
     let (reply, mut fds) = channel.call(&wish, &[], SOON).await.unwrap();
-    let Reply::Opened { record } = reply else { panic!("{reply:?}") };
+    let Reply::Opened { record } = reply else {
+        panic!("{reply:?}")
+    };
     let record: ArtifactRecord = record.unpack_json(&mut fds, 1 << 20).unwrap();
     let mut bytes = String::new();
-    File::from(fds.pop_front().unwrap()).read_to_string(&mut bytes).unwrap();
-    assert_eq!((bytes.as_str(), record.size_bytes, record.delivery_conversation_id.as_deref()), ("hello", 5, Some("physical")));
+    File::from(fds.pop_front().unwrap())
+        .read_to_string(&mut bytes)
+        .unwrap();
+    assert_eq!(
+        (
+            bytes.as_str(),
+            record.size_bytes,
+            record.delivery_conversation_id.as_deref()
+        ),
+        ("hello", 5, Some("physical"))
+    );
     assert!(fds.is_empty());
 
     for (integrity, delivery, code) in [
         (integrity.as_str(), "elsewhere", "artifact_missing"),
-        (&integrity_id(&[0; 32]), "physical", "artifact_integrity_failed"),
+        (
+            &integrity_id(&[0; 32]),
+            "physical",
+            "artifact_integrity_failed",
+        ),
     ] {
-        let (reply, fds) = channel.call(&open(&id, Some(integrity), Some(delivery)), &[], SOON).await.unwrap();
-        assert_eq!((reply, fds.len()), (Reply::Refused { code: code.to_owned(), part: None }, 0));
+        let (reply, fds) = channel
+            .call(&open(&id, Some(integrity), Some(delivery)), &[], SOON)
+            .await
+            .unwrap();
+        assert_eq!(
+            (reply, fds.len()),
+            (
+                Reply::Refused {
+                    code: code.to_owned(),
+                    part: None
+                },
+                0
+            )
+        );
     }
 }
 
@@ -137,21 +209,42 @@ async fn only_the_supervisor_lists_and_reads_without_naming_a_conversation() {
     let place = place();
     let run = place.run("physical");
     let fds = place.write("w/a.txt", b"hello");
-    let (reply, fds) = run.call(&publish(Root::Workspace, "a.txt"), &fds, SOON).await.unwrap();
+    let (reply, fds) = run
+        .call(&publish(Root::Workspace, "a.txt"), &fds, SOON)
+        .await
+        .unwrap();
     let (id, integrity) = attachment(reply, fds);
     run.call(&Request::Finalise, &[], SOON).await.unwrap();
     let channel = place.reader(Role::ChannelOpenai);
-    for wish in [open(&id, None, None), open(&id, Some(&integrity), None), open(&id, None, Some("physical"))] {
+    for wish in [
+        open(&id, None, None),
+        open(&id, Some(&integrity), None),
+        open(&id, None, Some("physical")),
+    ] {
         let refused = channel.call(&wish, &[], SOON).await.unwrap_err();
         assert!(matches!(refused, CallError::Fault(fault) if fault.code == "forbidden"));
     }
     let supervisor = place.reader(Role::Monod);
-    let (_, fds) = supervisor.call(&open(&id, None, None), &[], SOON).await.unwrap();
+    let (_, fds) = supervisor
+        .call(&open(&id, None, None), &[], SOON)
+        .await
+        .unwrap();
     assert_eq!(fds.len(), 1);
-    let list = Request::List { limit: 10, cursor: None };
+    let list = Request::List {
+        limit: 10,
+        cursor: None,
+    };
     let (reply, mut fds) = supervisor.call(&list, &[], SOON).await.unwrap();
-    let Reply::Artifacts { page } = reply else { panic!("{reply:?}") };
-    assert_eq!(page.unpack_json::<ArtifactPage>(&mut fds, 1 << 20).unwrap().artifacts[0].id, id);
+    let Reply::Artifacts { page } = reply else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(
+        page.unpack_json::<ArtifactPage>(&mut fds, 1 << 20)
+            .unwrap()
+            .artifacts[0]
+            .id,
+        id
+    );
     // A channel that asks for the list breaks the protocol and loses its channel.
     assert!(channel.call(&list, &[], SOON).await.is_err());
     // So does a run that reads.
@@ -163,12 +256,26 @@ async fn a_refused_file_is_a_visible_part_and_the_run_goes_on() {
     let place = place();
     let run = place.run("c");
     let fds = place.write("w/server.pem", b"key");
-    let (reply, mut fds) = run.call(&publish(Root::Workspace, "server.pem"), &fds, SOON).await.unwrap();
-    let Reply::Refused { code, part: Some(part) } = reply else { panic!("{reply:?}") };
+    let (reply, mut fds) = run
+        .call(&publish(Root::Workspace, "server.pem"), &fds, SOON)
+        .await
+        .unwrap();
+    let Reply::Refused {
+        code,
+        part: Some(part),
+    } = reply
+    else {
+        panic!("{reply:?}")
+    };
     let part: ReplyPart = part.unpack_json(&mut fds, 1 << 20).unwrap();
-    assert!(matches!(part, ReplyPart::Failure { code: of, .. } if of == code && code == "artifact_publish_failed"));
+    assert!(
+        matches!(part, ReplyPart::Failure { code: of, .. } if of == code && code == "artifact_publish_failed")
+    );
     let fds = place.write("w/a.txt", b"fine");
-    let (reply, _) = run.call(&publish(Root::Workspace, "a.txt"), &fds, SOON).await.unwrap();
+    let (reply, _) = run
+        .call(&publish(Root::Workspace, "a.txt"), &fds, SOON)
+        .await
+        .unwrap();
     assert!(matches!(reply, Reply::Published { .. }));
 }
 
@@ -177,7 +284,10 @@ async fn a_run_whose_channel_closes_unfinalised_leaves_nothing() {
     let place = place();
     let run = place.run("c");
     let fds = place.write("w/a.txt", b"hello");
-    let (reply, _) = run.call(&publish(Root::Workspace, "a.txt"), &fds, SOON).await.unwrap();
+    let (reply, _) = run
+        .call(&publish(Root::Workspace, "a.txt"), &fds, SOON)
+        .await
+        .unwrap();
     assert!(matches!(reply, Reply::Published { .. }));
     assert_eq!(place.shared.desk.shelf.count(), 1);
     drop(run);
@@ -189,9 +299,14 @@ async fn a_run_that_discards_after_it_finalised_leaves_nothing() {
     let place = place();
     let run = place.run("c");
     let fds = place.write("w/a.txt", b"hello");
-    run.call(&publish(Root::Workspace, "a.txt"), &fds, SOON).await.unwrap();
+    run.call(&publish(Root::Workspace, "a.txt"), &fds, SOON)
+        .await
+        .unwrap();
     run.call(&Request::Finalise, &[], SOON).await.unwrap();
-    let late = run.call(&publish(Root::Workspace, "a.txt"), &fds, SOON).await.unwrap_err();
+    let late = run
+        .call(&publish(Root::Workspace, "a.txt"), &fds, SOON)
+        .await
+        .unwrap_err();
     assert!(matches!(late, CallError::Fault(fault) if fault.code == "settled"));
     let (reply, _) = run.call(&Request::Discard, &[], SOON).await.unwrap();
     assert_eq!(reply, Reply::Discarded);
@@ -207,7 +322,10 @@ async fn twenty_mebibytes_hold_up_neither_the_loop_nor_a_reader() {
     let wish = publish(Root::Workspace, "big.bin");
     let publishing = run.call(&wish, &fds, SOON);
     let supervisor = place.reader(Role::Monod);
-    let list = Request::List { limit: 1, cursor: None };
+    let list = Request::List {
+        limit: 1,
+        cursor: None,
+    };
     let beats = async {
         let mut answered = 0u32;
         loop {
@@ -221,7 +339,10 @@ async fn twenty_mebibytes_hold_up_neither_the_loop_nor_a_reader() {
     };
     let (published, answered) = tokio::join!(publishing, beats);
     let (reply, fds) = published.unwrap();
-    assert_eq!(attachment(reply, fds).1, integrity_id(&Sha256::digest(&big).into()));
+    assert_eq!(
+        attachment(reply, fds).1,
+        integrity_id(&Sha256::digest(&big).into())
+    );
     assert!(answered > 3, "{answered} answers while 20 MiB were copied");
 }
 
@@ -231,22 +352,38 @@ async fn requests_of_one_run_are_answered_in_order_and_a_withdrawn_one_leaves_no
     let run = place.run("c");
     let big = place.write("w/big.bin", &vec![3; crate::MAX_FILE as usize]);
     let small = place.write("w/small.txt", b"small");
-    let withdrawn = run.stream(&publish(Root::Workspace, "big.bin"), &big, None).await.unwrap();
+    let withdrawn = run
+        .stream(&publish(Root::Workspace, "big.bin"), &big, None)
+        .await
+        .unwrap();
     let wish = publish(Root::Workspace, "small.txt");
     let next = run.call(&wish, &small, SOON);
     drop(withdrawn);
     let (reply, fds) = next.await.unwrap();
     attachment(reply, fds);
     let (reply, mut fds) = run.call(&Request::Finalise, &[], SOON).await.unwrap();
-    let Reply::Finalised { parts } = reply else { panic!("{reply:?}") };
+    let Reply::Finalised { parts } = reply else {
+        panic!("{reply:?}")
+    };
     let parts: Vec<ReplyPart> = parts.unpack_json(&mut fds, 1 << 20).unwrap();
-    assert_eq!(parts.iter().filter(|p| matches!(p, ReplyPart::Attachment { .. })).count(), place.shared.desk.shelf.count());
-    assert!(matches!(parts.last(), Some(ReplyPart::Attachment { name, .. }) if name == "small.txt"));
+    assert_eq!(
+        parts
+            .iter()
+            .filter(|p| matches!(p, ReplyPart::Attachment { .. }))
+            .count(),
+        place.shared.desk.shelf.count()
+    );
+    assert!(
+        matches!(parts.last(), Some(ReplyPart::Attachment { name, .. }) if name == "small.txt")
+    );
 }
 
 #[tokio::test]
 async fn a_run_s_channel_without_a_scope_is_closed() {
     let place = place();
-    let client = place.grant(Peer { role: Role::Run, run: None });
+    let client = place.grant(Peer {
+        role: Role::Run,
+        run: None,
+    });
     assert!(client.call(&Request::Finalise, &[], SOON).await.is_err());
 }

@@ -107,14 +107,25 @@ impl Session {
     /// A session for the run that the grant names.
     #[must_use]
     pub fn new(desk: Arc<Desk>, scope: RunScope) -> Self {
-        Self { desk, scope, budget: Budget::default(), published: Vec::new(), state: State::Open }
+        Self {
+            desk,
+            scope,
+            budget: Budget::default(),
+            published: Vec::new(),
+            state: State::Open,
+        }
     }
 
     /// Publishes a file, or records why not. Blocks on the disk.
     ///
     /// # Errors
     /// [`Settled`] after the end of the run.
-    pub fn publish(&mut self, request: Request, now: Timestamp, watch: &Watch<'_>) -> Result<Outcome, Settled> {
+    pub fn publish(
+        &mut self,
+        request: Request,
+        now: Timestamp,
+        watch: &Watch<'_>,
+    ) -> Result<Outcome, Settled> {
         if self.state != State::Open {
             return Err(Settled);
         }
@@ -128,27 +139,42 @@ impl Session {
             media_type: media_type(media.as_deref(), &shown, file_name),
             name: shown.clone(),
         };
-        let verified = self.desk.roots.verify(request.root, &self.scope.run, &request.path, request.source);
-        let outcome = verified.map_err(PublishError::from).and_then(|source| self.take(&source, label, now, watch));
+        let verified =
+            self.desk
+                .roots
+                .verify(request.root, &self.scope.run, &request.path, request.source);
+        let outcome = verified
+            .map_err(PublishError::from)
+            .and_then(|source| self.take(&source, label, now, watch));
         let error = match outcome {
             Ok(part) => return Ok(Outcome::Published(part)),
             Err(error) => error,
         };
         let code = error.code();
-        // The path is the model's own text and stays out of the log; the run has it.
         tracing::info!(run = %self.scope.run, %code, %error, "not published");
         if code == Code::PartTooLarge {
             return Ok(Outcome::Refused(code, None));
         }
         let identity = FailureIdentity::of(&request.path, name.as_deref(), media.as_deref(), code);
-        Ok(match self.budget.fail(identity, &shown, code, || Uuid::new_v4().to_string()) {
-            Ok(part) => Outcome::Refused(code, Some(part)),
-            Err(Full) => Outcome::Refused(Code::PartTooLarge, None),
-        })
+        Ok(
+            match self
+                .budget
+                .fail(identity, &shown, code, || Uuid::new_v4().to_string())
+            {
+                Ok(part) => Outcome::Refused(code, Some(part)),
+                Err(Full) => Outcome::Refused(Code::PartTooLarge, None),
+            },
+        )
     }
 
     /// Reuses or copies a verified source.
-    fn take(&mut self, source: &Source, label: Label, now: Timestamp, watch: &Watch<'_>) -> Result<ReplyPart, PublishError> {
+    fn take(
+        &mut self,
+        source: &Source,
+        label: Label,
+        now: Timestamp,
+        watch: &Watch<'_>,
+    ) -> Result<ReplyPart, PublishError> {
         let shown = label.name.clone();
         // A retry costs no room, so it is recognised before any is asked for.
         if self.budget.knows_size(source.size) {
@@ -162,7 +188,10 @@ impl Session {
         if !self.budget.has_room_for(&shown) {
             return Err(Full.into());
         }
-        let manifest = self.desk.shelf.publish(source, label, self.desk.retention.keep(), now, watch)?;
+        let manifest =
+            self.desk
+                .shelf
+                .publish(source, label, self.desk.retention.keep(), now, watch)?;
         let attachment = attachment(&manifest);
         match self.budget.admit(attachment, &shown) {
             Ok(Admitted::Added) => {
@@ -192,7 +221,11 @@ impl Session {
         if self.state != State::Open {
             return Err(Settled);
         }
-        if let Err(error) = self.desk.shelf.finalise(&self.published, &self.scope.delivery) {
+        if let Err(error) = self
+            .desk
+            .shelf
+            .finalise(&self.published, &self.scope.delivery)
+        {
             return Ok(Err(error));
         }
         self.state = State::Finalised;
@@ -211,7 +244,9 @@ impl Session {
     /// [`ShelfError`]; what is left is not shown to anyone and goes at the next start.
     pub fn discard(&mut self) -> Result<(), ShelfError> {
         self.state = State::Discarded;
-        self.desk.shelf.discard(&std::mem::take(&mut self.published))
+        self.desk
+            .shelf
+            .discard(&std::mem::take(&mut self.published))
     }
 }
 
@@ -226,5 +261,9 @@ impl Drop for Session {
 }
 
 fn attachment(manifest: &Manifest) -> Attachment {
-    Attachment { part: manifest.part(), integrity_id: manifest.integrity_id.clone(), size: manifest.size_bytes }
+    Attachment {
+        part: manifest.part(),
+        integrity_id: manifest.integrity_id.clone(),
+        size: manifest.size_bytes,
+    }
 }

@@ -105,18 +105,35 @@ impl Shelf {
     /// # Errors
     /// [`OpenError`].
     pub fn open(state: &Dir, ceiling: u64, now: Timestamp) -> Result<Self, OpenError> {
-        let mode = state.stat(".").map_err(|e| OpenError::Disk("stat", e))?.st_mode & 0o7777;
+        let mode = state
+            .stat(".")
+            .map_err(|e| OpenError::Disk("stat", e))?
+            .st_mode
+            & 0o7777;
         if mode & 0o077 != 0 {
             return Err(OpenError::Open(mode));
         }
         // A description of our own: the one handed over is shared with the supervisor, and a lock
         // belongs to a description.
-        let own = state.open(".").map_err(|e| OpenError::Disk("open", e))?;
-        let lock = Flock::lock(own.into(), FlockArg::LockExclusiveNonblock).map_err(|_| OpenError::Held)?;
-        let live = state.open_or_make(LIVE).map_err(|e| OpenError::Disk("open reply-files", e))?;
-        let staging = live.open_or_make(STAGING).map_err(|e| OpenError::Disk("open .staging", e))?;
-        let shelf = Self { live, staging, index: Mutex::new(Index::new(ceiling)), _lock: lock };
-        shelf.inventory(now).map_err(|e| OpenError::Disk("inventory", e))?;
+        let reopened = || state.open(".").map_err(|e| OpenError::Disk("open", e));
+        let lock = Flock::lock(reopened()?.into(), FlockArg::LockExclusiveNonblock)
+            .map_err(|_| OpenError::Held)?;
+        // What was handed over may be a mere handle, which can't be synced.
+        let live = reopened()?
+            .open_or_make(LIVE)
+            .map_err(|e| OpenError::Disk("open reply-files", e))?;
+        let staging = live
+            .open_or_make(STAGING)
+            .map_err(|e| OpenError::Disk("open .staging", e))?;
+        let shelf = Self {
+            live,
+            staging,
+            index: Mutex::new(Index::new(ceiling)),
+            _lock: lock,
+        };
+        shelf
+            .inventory(now)
+            .map_err(|e| OpenError::Disk("inventory", e))?;
         Ok(shelf)
     }
 
@@ -142,7 +159,14 @@ impl Shelf {
     ///
     /// # Errors
     /// [`ShelfError`]; nothing of it is left then, in the directory or in the account.
-    pub fn publish(&self, source: &Source, label: Label, keep: jiff::SignedDuration, now: Timestamp, watch: &Watch<'_>) -> Result<Manifest, ShelfError> {
+    pub fn publish(
+        &self,
+        source: &Source,
+        label: Label,
+        keep: jiff::SignedDuration,
+        now: Timestamp,
+        watch: &Watch<'_>,
+    ) -> Result<Manifest, ShelfError> {
         // Version 4: the id is the only thing a reader needs to name, so it must not be guessable.
         let id = Uuid::new_v4();
         self.index().begin(id, source.size)?;
@@ -162,7 +186,15 @@ impl Shelf {
         }
     }
 
-    fn write(&self, id: Uuid, source: &Source, label: Label, keep: jiff::SignedDuration, now: Timestamp, watch: &Watch<'_>) -> Result<Manifest, ShelfError> {
+    fn write(
+        &self,
+        id: Uuid,
+        source: &Source,
+        label: Label,
+        keep: jiff::SignedDuration,
+        now: Timestamp,
+        watch: &Watch<'_>,
+    ) -> Result<Manifest, ShelfError> {
         let disk = |step| move |error| ShelfError::Disk { step, id, error };
         let name = id.to_string();
         self.staging.make(&name).map_err(disk("mkdir"))?;
@@ -173,10 +205,16 @@ impl Shelf {
             return Err(CopyError::Changed.into());
         }
         let manifest = Manifest::new(id, label, source.size, integrity_id(&digest), now, keep);
-        write_synced(home.create(METADATA).map_err(disk("create manifest"))?, &manifest.encode()?).map_err(disk("write manifest"))?;
+        write_synced(
+            home.create(METADATA).map_err(disk("create manifest"))?,
+            &manifest.encode()?,
+        )
+        .map_err(disk("write manifest"))?;
         content.sync_all().map_err(disk("sync content"))?;
         home.sync().map_err(disk("sync directory"))?;
-        self.staging.move_new(&name, &self.live).map_err(disk("rename"))?;
+        self.staging
+            .move_new(&name, &self.live)
+            .map_err(disk("rename"))?;
         self.live.sync().map_err(disk("sync reply-files"))?;
         Ok(manifest)
     }
@@ -191,10 +229,12 @@ impl Shelf {
             let mut manifest = self.index().get(id).cloned().ok_or(ShelfError::Gone(id))?;
             manifest.delivery = Some(delivery.clone());
             let home = self.live.open(&id.to_string()).map_err(disk("open"))?;
-            home.remove_file(METADATA_NEW).map_err(disk("remove old manifest"))?;
+            home.remove_file(METADATA_NEW)
+                .map_err(disk("remove old manifest"))?;
             let file = home.create(METADATA_NEW).map_err(disk("create manifest"))?;
             write_synced(file, &manifest.encode()?).map_err(disk("write manifest"))?;
-            home.replace(METADATA_NEW, METADATA).map_err(disk("replace manifest"))?;
+            home.replace(METADATA_NEW, METADATA)
+                .map_err(disk("replace manifest"))?;
             home.sync().map_err(disk("sync directory"))?;
             self.index().rewrite(manifest);
         }
@@ -212,18 +252,28 @@ impl Shelf {
         }
         if let (Ok(()), Some(&id)) = (&outcome, ids.first()) {
             // Else a crash could bring back what its run was told is gone.
-            outcome = self.live.sync().map_err(|error| ShelfError::Disk { step: "sync reply-files", id, error });
+            outcome = self.live.sync().map_err(|error| ShelfError::Disk {
+                step: "sync reply-files",
+                id,
+                error,
+            });
         }
         outcome
     }
 
     fn remove(&self, id: Uuid) -> Result<(), ShelfError> {
-        let Some(manifest) = self.index().hide(id) else { return Ok(()) };
+        let Some(manifest) = self.index().hide(id) else {
+            return Ok(());
+        };
         let name = id.to_string();
         match self.live.move_new(&name, &self.staging) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 self.index().publish(manifest);
-                Err(ShelfError::Disk { step: "rename", id, error })
+                Err(ShelfError::Disk {
+                    step: "rename",
+                    id,
+                    error,
+                })
             }
             // Moved, or removed by somebody's hand.
             _ => {
@@ -263,7 +313,9 @@ impl Shelf {
             }
             match self.staging.remove_flat(&name) {
                 Ok(()) => self.index().swept(&name),
-                Err(error) => tracing::warn!(name, %error, "an old staging directory can't be removed"),
+                Err(error) => {
+                    tracing::warn!(name, %error, "an old staging directory can't be removed")
+                }
             }
         }
     }

@@ -31,19 +31,27 @@ const IGNORABLE: [(char, char); 17] = [
 /// True for a character that shows as nothing, control characters included.
 #[must_use]
 pub fn is_ignorable(c: char) -> bool {
-    c.is_control() || IGNORABLE.iter().any(|&(first, last)| (first..=last).contains(&c))
+    c.is_control()
+        || IGNORABLE
+            .iter()
+            .any(|&(first, last)| (first..=last).contains(&c))
 }
 
 /// What is left of `text` for a comparison, case kept: word borders may be written as case.
 #[must_use]
 pub fn cased_skeleton(text: &str) -> String {
-    text.nfkd().filter(|c| !is_combining_mark(*c) && !is_ignorable(*c)).collect()
+    text.nfkd()
+        .filter(|c| !is_combining_mark(*c) && !is_ignorable(*c))
+        .collect()
 }
 
 /// What is left of `text` for a comparison that ignores case.
 #[must_use]
 pub fn skeleton(text: &str) -> String {
-    cased_skeleton(text).chars().flat_map(char::to_lowercase).collect()
+    cased_skeleton(text)
+        .chars()
+        .flat_map(char::to_lowercase)
+        .collect()
 }
 
 #[cfg(test)]

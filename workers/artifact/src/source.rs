@@ -18,18 +18,28 @@ const EXTENSIONS: [&str; 42] = [
     "key", "pem", "p8", "pk8", "p12", "pfx", "pkcs12", "ppk", "jks", "keystore", "kdb", "kdbx",
     "gpg", "pgp", "asc", "age", "agekey", "keychain", "keytab", "ovpn",
     // Certificates.
-    "crt", "cer", "cert", "der", "p7b", "p7c",
-    // Databases.
+    "crt", "cer", "cert", "der", "p7b", "p7c", // Databases.
     "db", "db3", "sqlite", "sqlite3", "s3db", "sl3", "mdb", "accdb", "ldb", "rdb", "mdf", "ibd",
-    "dbf",
-    // Environments.
+    "dbf", // Environments.
     "env", "envrc", "dotenv",
 ];
 
 /// Names of private keys and of access files, with everything but letters and digits removed.
 const STEMS: [&str; 14] = [
-    "idrsa", "iddsa", "idecdsa", "idecdsask", "ided25519", "ided25519sk", "idxmss", "privkey",
-    "authorizedkeys", "htpasswd", "netrc", "pgpass", "shadow", "passwd",
+    "idrsa",
+    "iddsa",
+    "idecdsa",
+    "idecdsask",
+    "ided25519",
+    "ided25519sk",
+    "idxmss",
+    "privkey",
+    "authorizedkeys",
+    "htpasswd",
+    "netrc",
+    "pgpass",
+    "shadow",
+    "passwd",
 ];
 
 /// Parts of a name that give it away wherever they stand, punctuation removed.
@@ -45,7 +55,9 @@ pub enum SourceError {
     #[error("the path names nothing; give a file below the root")]
     Empty,
     /// Over [`MAX_PATH`], [`MAX_COMPONENT`] or [`MAX_DEPTH`].
-    #[error("the path is longer than {MAX_PATH} bytes, {MAX_DEPTH} components or {MAX_COMPONENT} bytes in one")]
+    #[error(
+        "the path is longer than {MAX_PATH} bytes, {MAX_DEPTH} components or {MAX_COMPONENT} bytes in one"
+    )]
     TooLong,
     /// Begins with `/`: paths are relative to the root that the request names.
     #[error("the path is absolute; give it relative to its root")]
@@ -97,7 +109,10 @@ impl SourcePath {
                 return Err(SourceError::TooLong);
             }
             if let Some(reason) = sensitive(component) {
-                return Err(SourceError::Sensitive { component: component.to_owned(), reason });
+                return Err(SourceError::Sensitive {
+                    component: component.to_owned(),
+                    reason,
+                });
             }
             components.push(component.to_owned());
         }
@@ -132,7 +147,8 @@ pub fn sensitive(component: &str) -> Option<&'static str> {
     let squashed = squash(&plain);
     let mut parts = plain.split('.');
     let stem = parts.next().map(squash).unwrap_or_default();
-    if STEMS.contains(&stem.as_str()) || (squashed.starts_with("sshhost") && stem.ends_with("key")) {
+    if STEMS.contains(&stem.as_str()) || (squashed.starts_with("sshhost") && stem.ends_with("key"))
+    {
         return Some("a key or an access file");
     }
     if FRAGMENTS.iter().any(|f| squashed.contains(f)) || CONFIGS.contains(&squashed.as_str()) {
@@ -155,7 +171,9 @@ fn squash(text: &str) -> String {
 /// `wal` is not an extension of its own in `app.db-wal`, nor is the tilde in `id.pem~`.
 fn leading_word(part: &str) -> &str {
     let part = part.trim_start_matches(|c: char| !c.is_alphanumeric());
-    let end = part.find(|c: char| !c.is_alphanumeric()).unwrap_or(part.len());
+    let end = part
+        .find(|c: char| !c.is_alphanumeric())
+        .unwrap_or(part.len());
     &part[..end]
 }
 
@@ -181,7 +199,9 @@ fn words(cased: &str) -> Vec<String> {
 fn is_secret_word(word: &str) -> bool {
     let word = word.trim_end_matches(|c: char| c.is_numeric());
     let word = word.strip_suffix('s').unwrap_or(word);
-    ["secret", "token", "auth", "credential"].iter().any(|kind| word.ends_with(kind))
+    ["secret", "token", "auth", "credential"]
+        .iter()
+        .any(|kind| word.ends_with(kind))
 }
 
 #[cfg(test)]
@@ -212,7 +232,11 @@ mod tests {
             "mcp.md",
             "shadows.png",
         ] {
-            assert!(SourcePath::parse(path).is_ok(), "{path}: {:?}", SourcePath::parse(path));
+            assert!(
+                SourcePath::parse(path).is_ok(),
+                "{path}: {:?}",
+                SourcePath::parse(path)
+            );
         }
     }
 

@@ -22,12 +22,25 @@ const ROUNDS: usize = 40;
 fn victim() {
     let root = std::env::var_os("MONO_ARTIFACT_VICTIM").unwrap();
     let root = Path::new(&root);
-    let place = Place { temp: tempfile::tempdir().unwrap() };
+    let place = Place {
+        temp: tempfile::tempdir().unwrap(),
+    };
     let own = common::dir(&root.join("state")).id().unwrap();
-    let roots = mono_artifact::verify::Roots::new(Some(common::dir(&root.join("w"))), None, &[], own);
-    let shelf = mono_artifact::Shelf::open(&common::dir(&root.join("state")), 1 << 28, Timestamp::now()).unwrap();
-    let retention = Retention { max_age_days: 365, max_count: 50_000, dry_run: false };
-    let desk = std::sync::Arc::new(mono_artifact::session::Desk { shelf, roots, retention });
+    let roots =
+        mono_artifact::verify::Roots::new(Some(common::dir(&root.join("w"))), None, &[], own);
+    let shelf =
+        mono_artifact::Shelf::open(&common::dir(&root.join("state")), 1 << 28, Timestamp::now())
+            .unwrap();
+    let retention = Retention {
+        max_age_days: 365,
+        max_count: 50_000,
+        dry_run: false,
+    };
+    let desk = std::sync::Arc::new(mono_artifact::session::Desk {
+        shelf,
+        roots,
+        retention,
+    });
     println!("ready");
     for n in 0u64.. {
         // A new content each time; the file is replaced and not rewritten, as an editor would.
@@ -38,7 +51,11 @@ fn victim() {
         let mut session = place.session(&desk);
         let mut request = place.request("a.bin", None);
         request.source = Some(std::fs::File::open(root.join("w/a.bin")).unwrap().into());
-        let (id, _) = published(&session.publish(request, Timestamp::now(), &|_| true).unwrap());
+        let (id, _) = published(
+            &session
+                .publish(request, Timestamp::now(), &|_| true)
+                .unwrap(),
+        );
         session.finalise().unwrap().unwrap();
         println!("done {id}");
         if n % 3 == 2 {
@@ -70,7 +87,9 @@ fn kill_9_leaves_no_half_visible_artifact_no_lost_one_and_no_leaked_byte() {
             hear(lines.next().unwrap().unwrap(), &mut done);
         }
         // Any moment of the next publication will do, another one each round.
-        std::thread::sleep(std::time::Duration::from_micros(round as u64 * 397 % 16_000));
+        std::thread::sleep(std::time::Duration::from_micros(
+            round as u64 * 397 % 16_000,
+        ));
         child.kill().unwrap();
         child.wait().unwrap();
         for line in lines.map_while(Result::ok) {
@@ -82,16 +101,40 @@ fn kill_9_leaves_no_half_visible_artifact_no_lost_one_and_no_leaked_byte() {
         let (live, _) = place.names();
         for id in &live {
             // Complete: every manifest agrees with every byte.
-            let (manifest, _) = desk.shelf.read(Wish { id, integrity_id: None, delivery: None }, now).unwrap();
+            let (manifest, _) = desk
+                .shelf
+                .read(
+                    Wish {
+                        id,
+                        integrity_id: None,
+                        delivery: None,
+                    },
+                    now,
+                )
+                .unwrap();
             assert_eq!(manifest.size_bytes, SIZE as u64, "round {round}");
         }
         for id in done.iter().filter(|id| !taken.contains(id)) {
-            assert!(live.contains(id), "round {round}: {id} was finalised and is gone");
+            assert!(
+                live.contains(id),
+                "round {round}: {id} was finalised and is gone"
+            );
         }
-        let retention = Retention { max_age_days: 365, max_count: 50_000, dry_run: false };
-        desk.shelf.clean(&retention, now + SignedDuration::from_secs(STAGING_GRACE + 60));
+        let retention = Retention {
+            max_age_days: 365,
+            max_count: 50_000,
+            dry_run: false,
+        };
+        desk.shelf.clean(
+            &retention,
+            now + SignedDuration::from_secs(STAGING_GRACE + 60),
+        );
         assert_eq!(place.names().1, [] as [String; 0], "round {round}");
-        assert_eq!(desk.shelf.used(), live.len() as u64 * charge(SIZE as u64), "round {round}");
+        assert_eq!(
+            desk.shelf.used(),
+            live.len() as u64 * charge(SIZE as u64),
+            "round {round}"
+        );
         // Make room for the next round.
         let all: Vec<_> = live.iter().map(|id| id.parse().unwrap()).collect();
         desk.shelf.discard(&all).unwrap();

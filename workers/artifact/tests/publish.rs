@@ -32,21 +32,40 @@ fn a_published_file_is_private_complete_and_readable_by_its_conversation_only() 
     assert_eq!(integrity_id, integrity(b"a,b\n1,2\n"));
     let home = place.at("state/reply-files").join(&id);
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o7777;
-    assert_eq!((mode(&home), mode(&home.join("content")), mode(&home.join("metadata.json"))), (0o700, 0o600, 0o600));
+    assert_eq!(
+        (
+            mode(&home),
+            mode(&home.join("content")),
+            mode(&home.join("metadata.json"))
+        ),
+        (0o700, 0o600, 0o600)
+    );
     assert_eq!(place.names(), (vec![id.clone()], vec![]));
 
     let delivery = common::scope("run-1").delivery;
     let foreign = ipc_proto::ConversationId::parse("web:2").unwrap();
     let now = Timestamp::now();
     let read = |integrity_id: Option<&str>, delivery, now| {
-        let wish = Wish { id: &id, integrity_id, delivery };
-        desk.shelf.read(wish, now).map_err(|e| e.code().unwrap().as_str())
+        let wish = Wish {
+            id: &id,
+            integrity_id,
+            delivery,
+        };
+        desk.shelf
+            .read(wish, now)
+            .map_err(|e| e.code().unwrap().as_str())
     };
     // Not before the run is finalised.
-    assert_eq!(read(Some(&integrity_id), Some(&delivery), now).unwrap_err(), "artifact_missing");
+    assert_eq!(
+        read(Some(&integrity_id), Some(&delivery), now).unwrap_err(),
+        "artifact_missing"
+    );
     assert_eq!(session.finalise().unwrap().unwrap().len(), 1);
     let (manifest, sealed) = read(Some(&integrity_id), Some(&delivery), now).unwrap();
-    assert_eq!((manifest.name.as_str(), manifest.media_type.as_str()), ("weekly.csv", "text/csv"));
+    assert_eq!(
+        (manifest.name.as_str(), manifest.media_type.as_str()),
+        ("weekly.csv", "text/csv")
+    );
     let mut bytes = Vec::new();
     let mut sealed = File::from(sealed);
     sealed.read_to_end(&mut bytes).unwrap();
@@ -54,12 +73,24 @@ fn a_published_file_is_private_complete_and_readable_by_its_conversation_only() 
     assert!(sealed.write_all(b"x").is_err() && sealed.set_len(0).is_err());
     // An operator needs neither conversation nor hash.
     assert!(read(None, None, now).is_ok());
-    assert_eq!(read(Some(&integrity_id), Some(&foreign), now).unwrap_err(), "artifact_missing");
-    assert_eq!(read(Some(&integrity(b"other")), Some(&delivery), now).unwrap_err(), "artifact_integrity_failed");
+    assert_eq!(
+        read(Some(&integrity_id), Some(&foreign), now).unwrap_err(),
+        "artifact_missing"
+    );
+    assert_eq!(
+        read(Some(&integrity(b"other")), Some(&delivery), now).unwrap_err(),
+        "artifact_integrity_failed"
+    );
     let later = now + SignedDuration::from_hours(24 * 365);
-    assert_eq!(read(Some(&integrity_id), Some(&delivery), later).unwrap_err(), "artifact_expired");
+    assert_eq!(
+        read(Some(&integrity_id), Some(&delivery), later).unwrap_err(),
+        "artifact_expired"
+    );
     // A foreign reader doesn't even learn that it expired.
-    assert_eq!(read(Some(&integrity_id), Some(&foreign), later).unwrap_err(), "artifact_missing");
+    assert_eq!(
+        read(Some(&integrity_id), Some(&foreign), later).unwrap_err(),
+        "artifact_missing"
+    );
     // Kept after the session is gone.
     drop(session);
     assert!(read(None, Some(&delivery), now).is_ok());
@@ -76,9 +107,30 @@ fn ids_that_are_not_exactly_ours_are_missing() {
     let upper = id.to_uppercase();
     let simple = id.replace('-', "");
     let long = "a".repeat(10_000);
-    for wrong in ["", ".", "..", ".staging", "../reply-files", "/etc/passwd", &upper, &simple, &format!("{{{id}}}"), &format!("{id}/"), &long] {
-        let wish = Wish { id: wrong, integrity_id: None, delivery: None };
-        let code = desk.shelf.read(wish, Timestamp::now()).unwrap_err().code().unwrap();
+    for wrong in [
+        "",
+        ".",
+        "..",
+        ".staging",
+        "../reply-files",
+        "/etc/passwd",
+        &upper,
+        &simple,
+        &format!("{{{id}}}"),
+        &format!("{id}/"),
+        &long,
+    ] {
+        let wish = Wish {
+            id: wrong,
+            integrity_id: None,
+            delivery: None,
+        };
+        let code = desk
+            .shelf
+            .read(wish, Timestamp::now())
+            .unwrap_err()
+            .code()
+            .unwrap();
         assert_eq!(code.as_str(), "artifact_missing", "{wrong}");
     }
 }
@@ -87,21 +139,78 @@ fn ids_that_are_not_exactly_ours_are_missing() {
 fn tampering_with_what_is_retained_gives_no_byte() {
     type Tamper = fn(&std::path::Path);
     let tampers: [(&str, Tamper, &str); 9] = [
-        ("flipped byte", |home| File::options().write(true).open(home.join("content")).unwrap().write_all_at(b"X", 3).unwrap(), "artifact_integrity_failed"),
-        ("truncated", |home| File::options().write(true).open(home.join("content")).unwrap().set_len(2).unwrap(), "artifact_integrity_failed"),
-        ("grown", |home| File::options().append(true).open(home.join("content")).unwrap().write_all(b"x").unwrap(), "artifact_integrity_failed"),
-        ("content removed", |home| fs::remove_file(home.join("content")).unwrap(), "artifact_integrity_failed"),
-        ("content is a link", |home| {
-            fs::rename(home.join("content"), home.join("moved")).unwrap();
-            symlink("moved", home.join("content")).unwrap();
-        }, "artifact_integrity_failed"),
-        ("content has two links", |home| fs::hard_link(home.join("content"), home.join("second")).unwrap(), "artifact_integrity_failed"),
-        ("manifest rewritten", |home| {
-            let text = fs::read_to_string(home.join("metadata.json")).unwrap();
-            fs::write(home.join("metadata.json"), text.replace("a.txt", "b.txt")).unwrap();
-        }, "artifact_integrity_failed"),
-        ("manifest removed", |home| fs::remove_file(home.join("metadata.json")).unwrap(), "artifact_integrity_failed"),
-        ("directory removed", |home| fs::remove_dir_all(home).unwrap(), "artifact_missing"),
+        (
+            "flipped byte",
+            |home| {
+                File::options()
+                    .write(true)
+                    .open(home.join("content"))
+                    .unwrap()
+                    .write_all_at(b"X", 3)
+                    .unwrap()
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "truncated",
+            |home| {
+                File::options()
+                    .write(true)
+                    .open(home.join("content"))
+                    .unwrap()
+                    .set_len(2)
+                    .unwrap()
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "grown",
+            |home| {
+                File::options()
+                    .append(true)
+                    .open(home.join("content"))
+                    .unwrap()
+                    .write_all(b"x")
+                    .unwrap()
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "content removed",
+            |home| fs::remove_file(home.join("content")).unwrap(),
+            "artifact_integrity_failed",
+        ),
+        (
+            "content is a link",
+            |home| {
+                fs::rename(home.join("content"), home.join("moved")).unwrap();
+                symlink("moved", home.join("content")).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "content has two links",
+            |home| fs::hard_link(home.join("content"), home.join("second")).unwrap(),
+            "artifact_integrity_failed",
+        ),
+        (
+            "manifest rewritten",
+            |home| {
+                let text = fs::read_to_string(home.join("metadata.json")).unwrap();
+                fs::write(home.join("metadata.json"), text.replace("a.txt", "b.txt")).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "manifest removed",
+            |home| fs::remove_file(home.join("metadata.json")).unwrap(),
+            "artifact_integrity_failed",
+        ),
+        (
+            "directory removed",
+            |home| fs::remove_dir_all(home).unwrap(),
+            "artifact_missing",
+        ),
     ];
     for (what, tamper, code) in tampers {
         let place = Place::new();
@@ -111,7 +220,11 @@ fn tampering_with_what_is_retained_gives_no_byte() {
         let (id, _) = published(&place.publish(&mut session, "a.txt"));
         session.finalise().unwrap().unwrap();
         tamper(&place.at("state/reply-files").join(&id));
-        let wish = Wish { id: &id, integrity_id: None, delivery: None };
+        let wish = Wish {
+            id: &id,
+            integrity_id: None,
+            delivery: None,
+        };
         let error = desk.shelf.read(wish, Timestamp::now()).unwrap_err();
         assert_eq!(error.code().unwrap().as_str(), code, "{what}: {error}");
     }
@@ -138,7 +251,11 @@ fn a_run_that_does_not_succeed_leaves_nothing() {
             session.finalise().unwrap().unwrap();
         }
         session.discard().unwrap();
-        assert!(session.publish(place.request("a.txt", None), Timestamp::now(), &|_| true).is_err());
+        assert!(
+            session
+                .publish(place.request("a.txt", None), Timestamp::now(), &|_| true)
+                .is_err()
+        );
         assert!(session.finalise().is_err());
         drop(session);
         place.assert_empty(&desk);
@@ -152,7 +269,11 @@ fn nothing_is_published_after_the_run_was_finalised() {
     let mut session = place.session(&desk);
     place.write("w/a.txt", "a");
     assert_eq!(session.finalise().unwrap().unwrap(), []);
-    assert!(session.publish(place.request("a.txt", None), Timestamp::now(), &|_| true).is_err());
+    assert!(
+        session
+            .publish(place.request("a.txt", None), Timestamp::now(), &|_| true)
+            .is_err()
+    );
     assert!(session.finalise().is_err());
     place.assert_empty(&desk);
 }
@@ -182,10 +303,18 @@ fn twenty_distinct_files_fit_and_the_twenty_first_replaces_nothing() {
     for n in 0..21 {
         place.write(&format!("w/{n}.txt"), format!("file {n}"));
     }
-    let ids: Vec<_> = (0..20).map(|n| published(&place.publish(&mut session, &format!("{n}.txt"))).0).collect();
+    let ids: Vec<_> = (0..20)
+        .map(|n| published(&place.publish(&mut session, &format!("{n}.txt"))).0)
+        .collect();
     let outcome = place.publish(&mut session, "20.txt");
-    assert_eq!(outcome, Outcome::Refused(mono_artifact::Code::PartTooLarge, None));
-    assert_eq!(refused(&place.publish(&mut session, "no such.txt")), "reply_part_too_large");
+    assert_eq!(
+        outcome,
+        Outcome::Refused(mono_artifact::Code::PartTooLarge, None)
+    );
+    assert_eq!(
+        refused(&place.publish(&mut session, "no such.txt")),
+        "reply_part_too_large"
+    );
     assert_eq!(published(&place.publish(&mut session, "3.txt")).0, ids[3]);
     assert_eq!((desk.shelf.count(), place.names().1), (20, vec![]));
     let parts = session.finalise().unwrap().unwrap();
@@ -207,12 +336,17 @@ fn a_failure_is_a_part_until_a_file_of_that_name_succeeds() {
     let failed = place.publish(&mut session, "late.txt");
     assert_eq!(refused(&failed), "artifact_missing");
     assert_eq!(place.publish(&mut session, "late.txt"), failed);
-    assert_eq!(refused(&place.publish(&mut session, ".env")), "artifact_publish_failed");
+    assert_eq!(
+        refused(&place.publish(&mut session, ".env")),
+        "artifact_publish_failed"
+    );
     place.write("w/late.txt", "now");
     let (id, _) = published(&place.publish(&mut session, "late.txt"));
     let parts = session.finalise().unwrap().unwrap();
     assert!(matches!(&parts[0], ReplyPart::Attachment { reference, .. } if reference.id == id));
-    assert!(matches!(&parts[1], ReplyPart::Failure { code, message, .. } if code == "artifact_publish_failed" && message == "The file could not be published."));
+    assert!(
+        matches!(&parts[1], ReplyPart::Failure { code, message, .. } if code == "artifact_publish_failed" && message == "The file could not be published.")
+    );
     assert_eq!(parts.len(), 2);
 }
 
@@ -226,13 +360,26 @@ fn twenty_mebibytes_are_published_and_one_byte_more_is_not() {
     let (id, integrity_id) = published(&place.publish(&mut session, "big.bin"));
     assert_eq!(integrity_id, integrity(&bytes));
     session.finalise().unwrap().unwrap();
-    let (_, sealed) = desk.shelf.read(Wish { id: &id, integrity_id: None, delivery: None }, Timestamp::now()).unwrap();
+    let (_, sealed) = desk
+        .shelf
+        .read(
+            Wish {
+                id: &id,
+                integrity_id: None,
+                delivery: None,
+            },
+            Timestamp::now(),
+        )
+        .unwrap();
     let mut copied = Vec::new();
     File::from(sealed).read_to_end(&mut copied).unwrap();
     assert!(copied == bytes);
     let mut session = place.session(&desk);
     place.write("w/big.bin", [bytes.as_slice(), b"x"].concat());
-    assert_eq!(refused(&place.publish(&mut session, "big.bin")), "artifact_too_large");
+    assert_eq!(
+        refused(&place.publish(&mut session, "big.bin")),
+        "artifact_too_large"
+    );
     assert_eq!(desk.shelf.used(), charge(MAX_FILE));
 }
 
@@ -240,14 +387,37 @@ fn twenty_mebibytes_are_published_and_one_byte_more_is_not() {
 fn a_file_changed_during_the_copy_is_not_published() {
     type Change = fn(&Place);
     let changes: [(&str, Change); 6] = [
-        ("written in place", |p| File::options().write(true).open(p.at("w/a.bin")).unwrap().write_all_at(b"X", 0).unwrap()),
-        ("grown", |p| File::options().append(true).open(p.at("w/a.bin")).unwrap().write_all(b"x").unwrap()),
-        ("truncated", |p| File::options().write(true).open(p.at("w/a.bin")).unwrap().set_len(10).unwrap()),
+        ("written in place", |p| {
+            File::options()
+                .write(true)
+                .open(p.at("w/a.bin"))
+                .unwrap()
+                .write_all_at(b"X", 0)
+                .unwrap()
+        }),
+        ("grown", |p| {
+            File::options()
+                .append(true)
+                .open(p.at("w/a.bin"))
+                .unwrap()
+                .write_all(b"x")
+                .unwrap()
+        }),
+        ("truncated", |p| {
+            File::options()
+                .write(true)
+                .open(p.at("w/a.bin"))
+                .unwrap()
+                .set_len(10)
+                .unwrap()
+        }),
         ("replaced by a rename", |p| {
             p.write("w/b.bin", "other");
             fs::rename(p.at("w/b.bin"), p.at("w/a.bin")).unwrap();
         }),
-        ("given a second name", |p| fs::hard_link(p.at("w/a.bin"), p.at("w/second.bin")).unwrap()),
+        ("given a second name", |p| {
+            fs::hard_link(p.at("w/a.bin"), p.at("w/second.bin")).unwrap()
+        }),
         ("removed", |p| fs::remove_file(p.at("w/a.bin")).unwrap()),
     ];
     for size in [200 * 1024, 2 * 1024 * 1024] {
@@ -263,7 +433,11 @@ fn a_file_changed_during_the_copy_is_not_published() {
                 true
             };
             let outcome = place.publish_watched(&mut session, "a.bin", &watch);
-            assert_eq!(refused(&outcome), "artifact_publish_failed", "{what}, {size} bytes");
+            assert_eq!(
+                refused(&outcome),
+                "artifact_publish_failed",
+                "{what}, {size} bytes"
+            );
             place.assert_empty(&desk);
         }
     }
@@ -295,11 +469,17 @@ fn the_quota_is_reserved_before_the_copy_and_evicts_nothing() {
         copied.set(true);
         true
     });
-    assert_eq!((refused(&outcome), copied.get()), ("artifact_publish_failed", false));
+    assert_eq!(
+        (refused(&outcome), copied.get()),
+        ("artifact_publish_failed", false)
+    );
     published(&place.publish(&mut session, "c.txt"));
     // A retry needs no room.
     assert_eq!(place.publish(&mut session, "a.txt"), first);
-    assert_eq!((desk.shelf.count(), desk.shelf.used()), (2, charge(1000) + charge(500)));
+    assert_eq!(
+        (desk.shelf.count(), desk.shelf.used()),
+        (2, charge(1000) + charge(500))
+    );
 }
 
 #[test]
@@ -325,12 +505,30 @@ fn a_restart_keeps_what_is_finalised_removes_the_rest_and_knows_the_account() {
     let desk = place.desk_with(1 << 28, now);
     assert_eq!(place.names().0, std::slice::from_ref(&kept));
     assert_eq!(desk.shelf.used(), used + 2 * charge(5));
-    assert!(desk.shelf.read(Wish { id: &kept, integrity_id: None, delivery: None }, now).is_ok());
+    assert!(
+        desk.shelf
+            .read(
+                Wish {
+                    id: &kept,
+                    integrity_id: None,
+                    delivery: None
+                },
+                now
+            )
+            .is_ok()
+    );
     // Young leftovers stay for the grace, then they and their charge go.
-    let retention = Retention { max_age_days: 365, max_count: 50_000, dry_run: false };
+    let retention = Retention {
+        max_age_days: 365,
+        max_count: 50_000,
+        dry_run: false,
+    };
     desk.shelf.clean(&retention, now);
     assert_eq!(place.names().1.len(), 2);
-    desk.shelf.clean(&retention, now + SignedDuration::from_secs(STAGING_GRACE + 5));
+    desk.shelf.clean(
+        &retention,
+        now + SignedDuration::from_secs(STAGING_GRACE + 5),
+    );
     assert_eq!((place.names().1.len(), desk.shelf.used()), (0, used));
 }
 
@@ -341,7 +539,11 @@ fn a_copy_in_flight_is_never_swept() {
     let mut session = place.session(&desk);
     place.write("w/a.bin", vec![1; 1024 * 1024]);
     let future = Timestamp::now() + SignedDuration::from_hours(24 * 3650);
-    let retention = Retention { max_age_days: 1, max_count: 1, dry_run: false };
+    let retention = Retention {
+        max_age_days: 1,
+        max_count: 1,
+        dry_run: false,
+    };
     let outcome = place.publish_watched(&mut session, "a.bin", &|_| {
         desk.shelf.clean(&retention, future);
         true
@@ -361,11 +563,25 @@ fn retention_removes_the_expired_and_the_oldest_and_nothing_in_a_dry_run() {
     }
     session.finalise().unwrap().unwrap();
     let now = Timestamp::now();
-    let mut retention = Retention { max_age_days: 365, max_count: 1, dry_run: true };
-    assert_eq!((desk.shelf.clean(&retention, now), desk.shelf.count()), (2, 3));
+    let mut retention = Retention {
+        max_age_days: 365,
+        max_count: 1,
+        dry_run: true,
+    };
+    assert_eq!(
+        (desk.shelf.clean(&retention, now), desk.shelf.count()),
+        (2, 3)
+    );
     retention.dry_run = false;
-    assert_eq!((desk.shelf.clean(&retention, now), desk.shelf.count()), (2, 1));
-    assert_eq!(desk.shelf.clean(&retention, now + SignedDuration::from_hours(24 * 366)), 1);
+    assert_eq!(
+        (desk.shelf.clean(&retention, now), desk.shelf.count()),
+        (2, 1)
+    );
+    assert_eq!(
+        desk.shelf
+            .clean(&retention, now + SignedDuration::from_hours(24 * 366)),
+        1
+    );
     place.assert_empty(&desk);
 }
 
@@ -380,7 +596,10 @@ fn what_is_not_ours_is_charged_and_left_alone() {
     fs::write(live.join("stray"), vec![0; 50]).unwrap();
     symlink("/etc", live.join("link")).unwrap();
     let desk = place.desk();
-    assert_eq!(desk.shelf.used(), charge(0) + charge(100) + charge(50) + charge(0));
+    assert_eq!(
+        desk.shelf.used(),
+        charge(0) + charge(100) + charge(50) + charge(0)
+    );
     assert_eq!((desk.shelf.count(), place.names().0.len()), (0, 4));
     assert!(desk.shelf.list(10, None).unwrap().artifacts.is_empty());
 }
@@ -390,12 +609,18 @@ fn the_directory_belongs_to_one_process_and_to_nobody_else() {
     let place = Place::new();
     let desk = place.desk();
     let state = common::dir(&place.at("state"));
-    assert!(matches!(Shelf::open(&state, 1, Timestamp::now()), Err(OpenError::Held)));
+    assert!(matches!(
+        Shelf::open(&state, 1, Timestamp::now()),
+        Err(OpenError::Held)
+    ));
     drop(desk);
     assert!(Shelf::open(&state, 1, Timestamp::now()).is_ok());
     use std::os::unix::fs::PermissionsExt as _;
     fs::set_permissions(place.at("state"), fs::Permissions::from_mode(0o750)).unwrap();
-    assert!(matches!(Shelf::open(&state, 1, Timestamp::now()), Err(OpenError::Open(0o750))));
+    assert!(matches!(
+        Shelf::open(&state, 1, Timestamp::now()),
+        Err(OpenError::Open(0o750))
+    ));
 }
 
 #[test]
@@ -407,14 +632,26 @@ fn pages_list_newest_first_and_refuse_foreign_cursors() {
     for n in 0..5 {
         place.write(&format!("w/{n}.txt"), format!("{n}"));
         let at = start + SignedDuration::from_secs(n);
-        published(&session.publish(place.request(&format!("{n}.txt"), None), at, &|_| true).unwrap());
+        published(
+            &session
+                .publish(place.request(&format!("{n}.txt"), None), at, &|_| true)
+                .unwrap(),
+        );
     }
     let first = desk.shelf.list(3, None).unwrap();
-    let names = |page: &ipc_proto::edges::artifact::ArtifactPage| page.artifacts.iter().map(|a| a.name.clone()).collect::<Vec<_>>();
+    let names = |page: &ipc_proto::edges::artifact::ArtifactPage| {
+        page.artifacts
+            .iter()
+            .map(|a| a.name.clone())
+            .collect::<Vec<_>>()
+    };
     assert_eq!(names(&first), ["4.txt", "3.txt", "2.txt"]);
     assert_eq!(first.artifacts[0].delivery_conversation_id, None);
     let second = desk.shelf.list(3, first.next_cursor.as_deref()).unwrap();
-    assert_eq!((names(&second), second.next_cursor), (vec!["1.txt".to_owned(), "0.txt".to_owned()], None));
+    assert_eq!(
+        (names(&second), second.next_cursor),
+        (vec!["1.txt".to_owned(), "0.txt".to_owned()], None)
+    );
     assert_eq!(desk.shelf.list(3, Some("nonsense")), None);
     assert_eq!(names(&desk.shelf.list(0, None).unwrap()).len(), 1);
 }

@@ -81,8 +81,16 @@ impl Place {
     pub fn desk_with(&self, ceiling: u64, now: Timestamp) -> Arc<Desk> {
         let own = dir(&self.at("state")).id().unwrap();
         let roots = Roots::new(Some(dir(&self.at("w"))), Some(dir(&self.at("o"))), &[], own);
-        let retention = Retention { max_age_days: 365, max_count: 50_000, dry_run: false };
-        Arc::new(Desk { shelf: self.shelf_at(ceiling, now), roots, retention })
+        let retention = Retention {
+            max_age_days: 365,
+            max_count: 50_000,
+            dry_run: false,
+        };
+        Arc::new(Desk {
+            shelf: self.shelf_at(ceiling, now),
+            roots,
+            retention,
+        })
     }
 
     pub fn desk(&self) -> Arc<Desk> {
@@ -109,17 +117,26 @@ impl Place {
     }
 
     pub fn publish_watched(&self, session: &mut Session, path: &str, watch: &Watch<'_>) -> Outcome {
-        session.publish(self.request(path, None), Timestamp::now(), watch).unwrap()
+        session
+            .publish(self.request(path, None), Timestamp::now(), watch)
+            .unwrap()
     }
 
     /// Names in the live namespace and in staging.
     pub fn names(&self) -> (Vec<String>, Vec<String>) {
         let list = |path: &Path| -> Vec<String> {
-            let mut names: Vec<_> = fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).filter(|n| n != ".staging").collect();
+            let mut names: Vec<_> = fs::read_dir(path)
+                .unwrap()
+                .map(|e| e.unwrap().file_name().into_string().unwrap())
+                .filter(|n| n != ".staging")
+                .collect();
             names.sort();
             names
         };
-        (list(&self.at("state/reply-files")), list(&self.at("state/reply-files/.staging")))
+        (
+            list(&self.at("state/reply-files")),
+            list(&self.at("state/reply-files/.staging")),
+        )
     }
 
     /// Nothing in either namespace, nothing charged.
@@ -131,7 +148,11 @@ impl Place {
 
 pub fn published(outcome: &Outcome) -> (String, String) {
     match outcome {
-        Outcome::Published(ReplyPart::Attachment { reference, integrity_id, .. }) => (reference.id.clone(), integrity_id.clone()),
+        Outcome::Published(ReplyPart::Attachment {
+            reference,
+            integrity_id,
+            ..
+        }) => (reference.id.clone(), integrity_id.clone()),
         other => panic!("not published: {other:?}"),
     }
 }
