@@ -1,1 +1,6 @@
-//! placeholder
+//! What tests with more than one process share.
+#![forbid(unsafe_code)]
+
+pub mod mock_model;
+pub mod node;
+pub mod program;

@@ -16,6 +16,7 @@ pub mod http_client;
 pub mod key;
 pub mod provider;
 pub mod resolver;
+pub mod serve;
 pub mod sse;
 pub mod text;
 pub mod wire;
