@@ -94,6 +94,25 @@ pub fn new_process() -> io::Error {
     io::Error::last_os_error()
 }
 
+/// Executes a descriptor that doesn't exist: `EBADF` when programs may be executed by descriptor,
+/// another error when a filter refuses that.
+pub fn execute_descriptor() -> io::Error {
+    let none = std::ptr::null::<*const libc::c_char>();
+    // SAFETY: the path is a constant, null stands for an empty list, and descriptor -1 is never
+    // a program.
+    unsafe {
+        libc::syscall(
+            libc::SYS_execveat,
+            -1,
+            c"".as_ptr(),
+            none,
+            none,
+            libc::AT_EMPTY_PATH,
+        );
+    }
+    io::Error::last_os_error()
+}
+
 /// Maps one page of executable memory and gives it back.
 ///
 /// # Errors
@@ -129,5 +148,6 @@ mod tests {
         }
         assert_eq!(new_process().raw_os_error(), Some(libc::EINVAL));
         assert!(executable_memory().is_ok());
+        assert_eq!(execute_descriptor().raw_os_error(), Some(libc::EBADF));
     }
 }

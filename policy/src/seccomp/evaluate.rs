@@ -1,0 +1,75 @@
+//! What a filter program would answer, computed without the kernel: for tests over every rule,
+//! and for explaining a profile.
+
+use super::Instruction;
+use super::assemble::{ARCHITECTURE, ARGUMENTS, AUDIT_ARCH, NUMBER};
+
+/// A system call as a filter sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// Its number.
+    pub number: u32,
+    /// The architecture whose numbers these are.
+    pub architecture: u32,
+    /// Its arguments.
+    pub arguments: [u64; 6],
+}
+
+impl Call {
+    /// A call of this machine's own architecture.
+    pub const fn native(number: u32, arguments: [u64; 6]) -> Self {
+        Self {
+            number,
+            architecture: AUDIT_ARCH,
+            arguments,
+        }
+    }
+
+    fn load(&self, offset: u32) -> Option<u32> {
+        match offset {
+            NUMBER => return Some(self.number),
+            ARCHITECTURE => return Some(self.architecture),
+            _ => {}
+        }
+        let at = offset.checked_sub(ARGUMENTS)?;
+        let argument = *self.arguments.get(usize::try_from(at / 8).ok()?)?;
+        let upper = (at % 8 == 4) == cfg!(target_endian = "little");
+        match at % 8 {
+            0 | 4 => Some(if upper {
+                (argument >> 32) as u32
+            } else {
+                argument as u32
+            }),
+            _ => None,
+        }
+    }
+}
+
+/// Runs a program; the value that it returns, e.g. [`super::Action::value`]. `None` for a program
+/// that the kernel would refuse.
+pub fn run(program: &[Instruction], call: &Call) -> Option<u32> {
+    let mut accumulator = 0_u32;
+    let mut at = 0_usize;
+    loop {
+        let instruction = program.get(at)?;
+        at += 1;
+        let k = instruction.k;
+        let mut branch = |holds: bool| {
+            at += usize::from(if holds {
+                instruction.jt
+            } else {
+                instruction.jf
+            });
+        };
+        match instruction.code {
+            0x20 => accumulator = call.load(k)?,
+            0x54 => accumulator &= k,
+            0x05 => at += usize::try_from(k).ok()?,
+            0x15 => branch(accumulator == k),
+            0x25 => branch(accumulator > k),
+            0x35 => branch(accumulator >= k),
+            0x06 => return Some(k),
+            _ => return None,
+        }
+    }
+}
