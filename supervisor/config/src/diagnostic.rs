@@ -38,7 +38,11 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    pub fn error(code: &'static str, key: impl Into<String>, message: impl Into<String>) -> Diagnostic {
+    pub fn error(
+        code: &'static str,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Diagnostic {
         Diagnostic {
             severity: Severity::Error,
             code,
@@ -53,8 +57,15 @@ impl Diagnostic {
         }
     }
 
-    pub fn warning(code: &'static str, key: impl Into<String>, message: impl Into<String>) -> Diagnostic {
-        Diagnostic { severity: Severity::Warning, ..Diagnostic::error(code, key, message) }
+    pub fn warning(
+        code: &'static str,
+        key: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Diagnostic {
+        Diagnostic {
+            severity: Severity::Warning,
+            ..Diagnostic::error(code, key, message)
+        }
     }
 
     #[must_use]
@@ -90,7 +101,10 @@ impl Diagnostic {
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    File { file: String, at: crate::json::Position },
+    File {
+        file: String,
+        at: crate::json::Position,
+    },
     Env(String),
 }
 
@@ -144,7 +158,11 @@ impl fmt::Display for Errors {
             writeln!(f, "{diagnostic}")?;
         }
         let count = self.count();
-        write!(f, "{count} error{} in the configuration", if count == 1 { "" } else { "s" })
+        write!(
+            f,
+            "{count} error{} in the configuration",
+            if count == 1 { "" } else { "s" }
+        )
     }
 }
 
@@ -153,7 +171,15 @@ impl std::error::Error for Errors {}
 /// Orders by place: the file's problems from top to bottom, then those of the environment.
 pub(crate) fn sort(diagnostics: &mut [Diagnostic]) {
     diagnostics.sort_by(|a, b| {
-        let place = |d: &Diagnostic| (d.env.is_some(), d.file.clone(), d.line, d.column, d.env.clone());
+        let place = |d: &Diagnostic| {
+            (
+                d.env.is_some(),
+                d.file.clone(),
+                d.line,
+                d.column,
+                d.env.clone(),
+            )
+        };
         place(a).cmp(&place(b)).then_with(|| a.key.cmp(&b.key))
     });
 }
@@ -161,7 +187,11 @@ pub(crate) fn sort(diagnostics: &mut [Diagnostic]) {
 /// A text for a message: control characters escaped, at most 60 characters.
 pub(crate) fn quote(text: &str) -> String {
     const MAX: usize = 60;
-    let mut out: String = text.chars().take(MAX).flat_map(char::escape_debug).collect();
+    let mut out: String = text
+        .chars()
+        .take(MAX)
+        .flat_map(char::escape_debug)
+        .collect();
     if text.chars().nth(MAX).is_some() {
         out.push('…');
     }
@@ -169,7 +199,10 @@ pub(crate) fn quote(text: &str) -> String {
 }
 
 /// The candidate that a misspelt `word` most probably means.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     // A longer word may differ more; below this threshold the guess confuses more than it helps.
     const ALIKE: f64 = 0.82;
     // The measure is quadratic, and the word comes from the file.
@@ -179,7 +212,12 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     let folded = word.to_lowercase().replace(['_', '-'], "");
     candidates
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&folded, &candidate.to_lowercase()), candidate))
+        .map(|candidate| {
+            (
+                strsim::jaro_winkler(&folded, &candidate.to_lowercase()),
+                candidate,
+            )
+        })
         .filter(|(score, _)| *score >= ALIKE)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
@@ -192,7 +230,10 @@ mod tests {
 
     #[test]
     fn shown_as_a_compiler_does() {
-        let place = Place::File { file: "a.json".into(), at: Position { line: 3, column: 7 } };
+        let place = Place::File {
+            file: "a.json".into(),
+            at: Position { line: 3, column: 7 },
+        };
         let shown = Diagnostic::error("unknown_key", "runtime.modle", "unknown key")
             .at(&place)
             .expected("a key of runtime")
@@ -214,7 +255,10 @@ mod tests {
     #[test]
     fn the_nearest_name_is_found_and_a_far_one_is_not() {
         assert_eq!(nearest("modle", ["model", "effort"]), Some("model"));
-        assert_eq!(nearest("max_turns", ["maxTurns", "model"]), Some("maxTurns"));
+        assert_eq!(
+            nearest("max_turns", ["maxTurns", "model"]),
+            Some("maxTurns")
+        );
         assert_eq!(nearest("zzz", ["model", "effort"]), None);
         assert_eq!(nearest(&"m".repeat(100_000), ["model"]), None);
     }

@@ -167,9 +167,15 @@ const fn field(key: &'static str, kind: Kind) -> Field {
 }
 
 /// One line of text, 1 KiB.
-const LINE: Kind = Kind::Text { max: 1024, form: Form::Line };
+const LINE: Kind = Kind::Text {
+    max: 1024,
+    form: Form::Line,
+};
 /// A list of up to 256 single lines.
-const LINES: Kind = Kind::List { item: &LINE, max: 256 };
+const LINES: Kind = Kind::List {
+    item: &LINE,
+    max: 256,
+};
 
 pub(crate) const fn flag(key: &'static str, default: bool) -> Field {
     let mut row = field(key, Kind::Bool);
@@ -295,6 +301,9 @@ impl Field {
 
     /// True for an object, a map or a list of objects: it has rows of its own below it.
     pub fn is_container(&self) -> bool {
-        matches!(self.kind, Kind::Section { .. } | Kind::Map { .. } | Kind::Records { .. })
+        matches!(
+            self.kind,
+            Kind::Section { .. } | Kind::Map { .. } | Kind::Records { .. }
+        )
     }
 }

@@ -10,35 +10,49 @@ pub(crate) fn check(form: Form, text: &str) -> Result<(), String> {
         Form::Line => is_line(text),
         Form::Model => is_model(text),
         Form::ProviderId => {
-            is_word(text, 64, |c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c))
-                && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            is_word(text, 64, |c| {
+                c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c)
+            }) && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         }
         Form::ServerName => is_word(text, 64, |c| c.is_ascii_alphanumeric() || "_-".contains(c)),
-        Form::Name => is_word(text, 128, |c| c.is_ascii_alphanumeric() || "._-".contains(c)),
+        Form::Name => is_word(text, 128, |c| {
+            c.is_ascii_alphanumeric() || "._-".contains(c)
+        }),
         Form::EnvName => {
             is_word(text, 128, |c| c.is_ascii_alphanumeric() || c == '_')
                 && !text.starts_with(|c: char| c.is_ascii_digit())
         }
         Form::CredentialName => {
-            is_word(text, 255, |c| c.is_ascii_alphanumeric() || "_.@-".contains(c)) && text != "." && text != ".."
+            is_word(text, 255, |c| {
+                c.is_ascii_alphanumeric() || "_.@-".contains(c)
+            }) && text != "."
+                && text != ".."
         }
         Form::Host => is_host(text),
         Form::LoopbackHost => is_loopback(text),
         Form::HostPort => is_host_port(text),
         Form::HostSuffix => is_host_suffix(text),
-        Form::BaseUrl => web_url(text).is_some_and(|url| url.query().is_none() && url.fragment().is_none()),
+        Form::BaseUrl => {
+            web_url(text).is_some_and(|url| url.query().is_none() && url.fragment().is_none())
+        }
         Form::Url => web_url(text).is_some(),
         Form::UrlPath => {
             text.starts_with('/')
                 && !text.contains("//")
                 && text.split('/').all(|part| part != ".." && part != ".")
-                && text.bytes().all(|b| b.is_ascii_graphic() && !b"?#%\\\"<>{}".contains(&b))
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_graphic() && !b"?#%\\\"<>{}".contains(&b))
         }
         Form::Zone => is_zone(text),
         Form::Cron => is_cron(text),
         Form::Clock => is_clock(text),
     };
-    if ok { Ok(()) } else { Err(expected(form).to_string()) }
+    if ok {
+        Ok(())
+    } else {
+        Err(expected(form).to_string())
+    }
 }
 
 /// The form in words.
@@ -55,9 +69,7 @@ pub(crate) fn expected(form: Form) -> &'static str {
         Form::Host => "an IP address or a host name, without a port",
         Form::LoopbackHost => "`127.0.0.1`, `::1` or `localhost`",
         Form::HostPort => "a host name or an IP address, with an optional `:port`",
-        Form::HostSuffix => {
-            "a DNS name with at most one leading `*.`; no address, port or path"
-        }
+        Form::HostSuffix => "a DNS name with at most one leading `*.`; no address, port or path",
         Form::BaseUrl => "an http:// or https:// address without user, query and fragment",
         Form::Url => "an http:// or https:// address without user",
         Form::UrlPath => "a path that begins with `/`, without query and escapes",
@@ -105,7 +117,11 @@ pub(crate) fn web_url(text: &str) -> Option<url::Url> {
 
 /// True for `localhost` and for loopback addresses.
 pub fn is_loopback(host: &str) -> bool {
-    match host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+    match host
+        .trim_start_matches('[')
+        .trim_end_matches(']')
+        .parse::<IpAddr>()
+    {
         Ok(IpAddr::V4(ip)) => ip.is_loopback(),
         Ok(IpAddr::V6(ip)) => ip == Ipv6Addr::LOCALHOST,
         Err(_) => host.eq_ignore_ascii_case("localhost"),
@@ -121,7 +137,9 @@ fn is_word(text: &str, max: usize, allowed: impl Fn(char) -> bool) -> bool {
 }
 
 fn is_model(text: &str) -> bool {
-    let Some((provider, model)) = split_model(text) else { return false };
+    let Some((provider, model)) = split_model(text) else {
+        return false;
+    };
     check(Form::ProviderId, provider).is_ok()
         && is_line(model)
         && !model.contains(char::is_whitespace)
@@ -130,8 +148,9 @@ fn is_model(text: &str) -> bool {
 fn is_dns_name(text: &str) -> bool {
     text.len() <= 253
         && text.split('.').all(|label| {
-            is_word(label, 63, |c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
-                && !label.starts_with('-')
+            is_word(label, 63, |c| {
+                c.is_ascii_alphanumeric() || c == '-' || c == '_'
+            }) && !label.starts_with('-')
                 && !label.ends_with('-')
         })
 }
@@ -146,7 +165,9 @@ fn is_host_port(text: &str) -> bool {
     if is_host(text) {
         return true;
     }
-    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let Some((host, port)) = text.rsplit_once(':') else {
+        return false;
+    };
     let host = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
         Some(inside) => return inside.parse::<Ipv6Addr>().is_ok() && is_port(port),
         None => host,
@@ -170,13 +191,21 @@ fn is_zone(text: &str) -> bool {
 fn is_cron(text: &str) -> bool {
     let fields: Vec<&str> = text.split_whitespace().collect();
     fields.len() == 5
-        && fields.iter().all(|field| field.chars().all(|c| c.is_ascii_alphanumeric() || "*,/-?#".contains(c)))
+        && fields.iter().all(|field| {
+            field
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "*,/-?#".contains(c))
+        })
 }
 
 fn is_clock(text: &str) -> bool {
-    let Some((hour, minute)) = text.split_once(':') else { return false };
+    let Some((hour, minute)) = text.split_once(':') else {
+        return false;
+    };
     let two = |part: &str, below: u8| {
-        part.len() == 2 && part.bytes().all(|b| b.is_ascii_digit()) && part.parse::<u8>().is_ok_and(|n| n < below)
+        part.len() == 2
+            && part.bytes().all(|b| b.is_ascii_digit())
+            && part.parse::<u8>().is_ok_and(|n| n < below)
     };
     two(hour, 24) && two(minute, 60)
 }
@@ -195,6 +224,7 @@ mod tests {
     }
 
     #[test]
+    #[rustfmt::skip]
     fn forms() {
         table(Form::Model, &["demo:scripted", "openai:gpt-5", "ollama:qwen3:8b", "openrouter:a/b"],
             &["", "gpt-5", ":x", "openai:", "OpenAI:x", "openai:a b", "openai:a\nb"]);

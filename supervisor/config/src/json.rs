@@ -72,7 +72,10 @@ pub fn parse(text: &str) -> Result<(Node, Vec<Duplicate>), SyntaxError> {
         duplicates: Vec::new(),
     };
     if text.starts_with('\u{feff}') {
-        return parser.fail("a byte-order mark", Some("a file that begins with `{`; save it as UTF-8 without BOM"));
+        return parser.fail(
+            "a byte-order mark",
+            Some("a file that begins with `{`; save it as UTF-8 without BOM"),
+        );
     }
     let node = parser.value(0)?;
     parser.space();
@@ -99,9 +102,10 @@ impl Node {
             Tree::Number(n) => Value::Number(n.clone()),
             Tree::Text(s) => Value::String(s.clone()),
             Tree::List(items) => items.iter().map(Node::to_value).collect(),
-            Tree::Object(members) => {
-                members.iter().map(|m| (m.key.clone(), m.node.to_value())).collect()
-            }
+            Tree::Object(members) => members
+                .iter()
+                .map(|m| (m.key.clone(), m.node.to_value()))
+                .collect(),
         }
     }
 
@@ -135,7 +139,10 @@ impl Parser<'_> {
         let c = self.peek()?;
         self.offset += c.len_utf8();
         if c == '\n' {
-            self.at = Position { line: self.at.line + 1, column: 1 };
+            self.at = Position {
+                line: self.at.line + 1,
+                column: 1,
+            };
         } else {
             self.at.column += 1;
         }
@@ -143,15 +150,17 @@ impl Parser<'_> {
     }
 
     fn fail<T>(&self, message: impl Into<String>, expected: Option<&'static str>) -> Parsed<T> {
-        Err(SyntaxError { at: self.at, message: message.into(), expected })
+        Err(SyntaxError {
+            at: self.at,
+            message: message.into(),
+            expected,
+        })
     }
 
     fn unexpected<T>(&self, expected: &'static str) -> Parsed<T> {
         match self.peek() {
             None => self.fail("the file ends too early", Some(expected)),
-            Some('/') | Some('#') => {
-                self.fail("a comment; JSON has none", Some(expected))
-            }
+            Some('/') | Some('#') => self.fail("a comment; JSON has none", Some(expected)),
             Some(c) => self.fail(format!("unexpected character {c:?}"), Some(expected)),
         }
     }
@@ -209,7 +218,8 @@ impl Parser<'_> {
                     self.next();
                     self.space();
                     if self.peek() == Some(']') {
-                        return self.fail("a comma before `]`", Some("no comma after the last value"));
+                        return self
+                            .fail("a comma before `]`", Some("no comma after the last value"));
                     }
                 }
                 Some(']') => {
@@ -252,7 +262,11 @@ impl Parser<'_> {
                 Some(&place) => {
                     let earlier: &mut Member = &mut members[place];
                     let path = join(&self.path);
-                    self.duplicates.push(Duplicate { path, at, first: earlier.at });
+                    self.duplicates.push(Duplicate {
+                        path,
+                        at,
+                        first: earlier.at,
+                    });
                     *earlier = Member { key, at, node };
                 }
             }
@@ -263,7 +277,8 @@ impl Parser<'_> {
                     self.next();
                     self.space();
                     if self.peek() == Some('}') {
-                        return self.fail("a comma before `}`", Some("no comma after the last member"));
+                        return self
+                            .fail("a comma before `}`", Some("no comma after the last member"));
                     }
                 }
                 Some('}') => {
@@ -290,7 +305,10 @@ impl Parser<'_> {
                     out.push(self.escape()?);
                 }
                 Some(c) if c < ' ' => {
-                    return self.fail("a control character inside a string", Some("an escape such as `\\n`"));
+                    return self.fail(
+                        "a control character inside a string",
+                        Some("an escape such as `\\n`"),
+                    );
                 }
                 Some(c) => {
                     self.next();
@@ -324,13 +342,19 @@ impl Parser<'_> {
             0xD800..=0xDBFF => {
                 for expected in ['\\', 'u'] {
                     if self.peek() != Some(expected) {
-                        return self.fail("half of a surrogate pair", Some("its second half, `\\uDC00` to `\\uDFFF`"));
+                        return self.fail(
+                            "half of a surrogate pair",
+                            Some("its second half, `\\uDC00` to `\\uDFFF`"),
+                        );
                     }
                     self.next();
                 }
                 let low = self.four_hex()?;
                 if !(0xDC00..=0xDFFF).contains(&low) {
-                    return self.fail("half of a surrogate pair", Some("its second half, `\\uDC00` to `\\uDFFF`"));
+                    return self.fail(
+                        "half of a surrogate pair",
+                        Some("its second half, `\\uDC00` to `\\uDFFF`"),
+                    );
                 }
                 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00)
             }
@@ -426,7 +450,9 @@ mod tests {
         let (node, _) = parse("{\n  \"ä\": [1,\n    true]\n}").unwrap();
         let list = &node.get("ä").unwrap().node;
         assert_eq!(list.at, Position { line: 2, column: 8 });
-        let Tree::List(items) = &list.tree else { panic!("a list") };
+        let Tree::List(items) = &list.tree else {
+            panic!("a list")
+        };
         assert_eq!(items[1].at, Position { line: 3, column: 5 });
     }
 
@@ -445,8 +471,12 @@ mod tests {
 
     #[test]
     fn a_key_that_stands_twice_is_reported_with_both_places_and_the_later_one_wins() {
-        let (node, duplicates) = parse("{\"a\":{\"b\":1,\n\"b\":2},\"c\":[{\"d\":1,\"d\":1}]}").unwrap();
-        assert_eq!(node.get("a").unwrap().node.to_value(), serde_json::json!({"b": 2}));
+        let (node, duplicates) =
+            parse("{\"a\":{\"b\":1,\n\"b\":2},\"c\":[{\"d\":1,\"d\":1}]}").unwrap();
+        assert_eq!(
+            node.get("a").unwrap().node.to_value(),
+            serde_json::json!({"b": 2})
+        );
         let paths: Vec<_> = duplicates.iter().map(|d| d.path.as_str()).collect();
         assert_eq!(paths, ["a.b", "c[0].d"]);
         assert_eq!(duplicates[0].at, Position { line: 2, column: 1 });

@@ -9,8 +9,10 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod config;
 mod diagnostic;
+mod docs;
 mod env;
 mod field;
 mod form;
@@ -20,19 +22,23 @@ mod mcp;
 mod paths;
 mod report;
 mod rules;
+mod schema;
 mod secret;
 mod shape;
 mod table;
 mod value;
 mod walk;
 
+pub use check::{Report, SectionReport, Status, check};
 pub use config::*;
 pub use diagnostic::{Diagnostic, Errors, Severity};
-pub use env::Env;
+pub use docs::docs_markdown;
+pub use env::{Env, read_env_file};
 pub use field::{Base, ENV_PREFIX, Fallback, Field, Form, Kind};
 pub use form::is_loopback;
 pub use load::{Loaded, load};
 pub use report::{FieldReport, Origin};
 pub use rules::TOOL_NAMES;
+pub use schema::schema;
 pub use secret::{Secret, SecretSource, looks_secret};
 pub use table::{field, fields};

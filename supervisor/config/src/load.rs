@@ -31,8 +31,14 @@ pub struct Loaded {
 pub fn load(path: &Path, env: &Env) -> Result<Loaded, Errors> {
     let analysis = analyse(path, env);
     match analysis.config {
-        Some(config) => Ok(Loaded { config, fields: analysis.fields, warnings: analysis.diagnostics }),
-        None => Err(Errors { diagnostics: analysis.diagnostics }),
+        Some(config) => Ok(Loaded {
+            config,
+            fields: analysis.fields,
+            warnings: analysis.diagnostics,
+        }),
+        None => Err(Errors {
+            diagnostics: analysis.diagnostics,
+        }),
     }
 }
 
@@ -65,20 +71,36 @@ pub(crate) fn analyse(path: &Path, env: &Env) -> Analysis {
     };
     let start = Position { line: 1, column: 1 };
     let Some(file) = path.to_str().map(str::to_string) else {
-        return failed(Diagnostic::error("unreadable", "", "the path of the configuration is not UTF-8"), bases);
+        return failed(
+            Diagnostic::error(
+                "unreadable",
+                "",
+                "the path of the configuration is not UTF-8",
+            ),
+            bases,
+        );
     };
-    let at = |at: Position| Place::File { file: file.clone(), at };
+    let at = |at: Position| Place::File {
+        file: file.clone(),
+        at,
+    };
     let text = match read(&path) {
         Ok(text) => text,
         Err(Unreadable::NotText(position)) => {
-            return failed(Diagnostic::error("not_utf8", "", "not UTF-8 text").at(&at(position)), bases);
+            return failed(
+                Diagnostic::error("not_utf8", "", "not UTF-8 text").at(&at(position)),
+                bases,
+            );
         }
         Err(why) => {
             let message = match why {
                 Unreadable::Other(message) => message,
                 _ => "there is no such file".to_string(),
             };
-            return failed(Diagnostic::error("unreadable", "", message).at(&at(start)), bases);
+            return failed(
+                Diagnostic::error("unreadable", "", message).at(&at(start)),
+                bases,
+            );
         }
     };
     let (mut node, duplicates) = match json::parse(&text) {
@@ -92,8 +114,13 @@ pub(crate) fn analyse(path: &Path, env: &Env) -> Analysis {
 
     let mut walk = Walk::new(env, bases);
     for duplicate in duplicates {
-        let message = format!("stands twice; the first is on line {}", duplicate.first.line);
-        walk.push(Diagnostic::error("duplicate_key", duplicate.path, message).at(&at(duplicate.at)));
+        let message = format!(
+            "stands twice; the first is on line {}",
+            duplicate.first.line
+        );
+        walk.push(
+            Diagnostic::error("duplicate_key", duplicate.path, message).at(&at(duplicate.at)),
+        );
     }
     let root = shape::root();
     let mut document = walk.object(root, "", Some((&node, Source::File(&file))));
@@ -103,7 +130,20 @@ pub(crate) fn analyse(path: &Path, env: &Env) -> Analysis {
         Some(servers) => mcp::merge(&mut walk, servers, &mut document),
         None => true,
     };
-    let rules = Rules { document: &document, places: &walk.places, env, servers_known, found: Vec::new() };
+    let told = walk
+        .diagnostics
+        .iter()
+        .filter(|d| d.is_error())
+        .map(|d| d.key.clone())
+        .collect();
+    let rules = Rules {
+        document: &document,
+        places: &walk.places,
+        env,
+        servers_known,
+        found: Vec::new(),
+        told,
+    };
     let continuations = rules.continuations_enabled();
     let a2a = rules.a2a_enabled();
     let used: BTreeSet<String> = rules
@@ -112,7 +152,8 @@ pub(crate) fn analyse(path: &Path, env: &Env) -> Analysis {
         .filter_map(|(_, model)| form::split_model(model).map(|(provider, _)| provider.to_string()))
         .collect();
     let found = rules.run();
-    walk.diagnostics.extend(found);
+    found.into_iter().for_each(|problem| walk.push(problem));
+    walk.diagnostics.extend(walk.untold());
 
     decide(&mut document, "continuations", continuations);
     decide(&mut document, "a2a", a2a);
@@ -124,7 +165,7 @@ pub(crate) fn analyse(path: &Path, env: &Env) -> Analysis {
                 filled.providers.complete(&used);
                 config = Some(filled);
             }
-            Err(problem) => walk.push(problem),
+            Err(problem) => walk.push(*problem),
         }
     }
     document.values_mut().for_each(wipe_secrets);
@@ -148,13 +189,18 @@ fn decide(document: &mut Map<String, Value>, section: &str, enabled: bool) {
 
 /// The typed structure. It can only fail where the table and the structure differ, which is a fault
 /// of this crate; tests hold the two together.
-fn fill(document: &Map<String, Value>) -> Result<Config, Diagnostic> {
+fn fill(document: &Map<String, Value>) -> Result<Config, Box<Diagnostic>> {
     let value = Value::Object(document.clone());
     let filled = serde_path_to_error::deserialize::<_, Config>(&value);
     let mut value = value;
     wipe_secrets(&mut value);
     filled.map_err(|error| {
-        Diagnostic::error("internal", error.path().to_string(), "the key table and the configuration's type differ")
+        let message = "the key table and the configuration's type differ";
+        Box::new(Diagnostic::error(
+            "internal",
+            error.path().to_string(),
+            message,
+        ))
     })
 }
 
@@ -199,7 +245,9 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<String>, Unreadable> {
     }
     let file = std::fs::File::open(path).map_err(other)?;
     let mut bytes = Zeroizing::new(Vec::new());
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(other)?;
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(other)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(Unreadable::Other(format!("larger than {MAX_BYTES} bytes")));
     }
@@ -210,7 +258,10 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<String>, Unreadable> {
             let line = good.matches('\n').count() + 1;
             let column = good.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
             // Both are below the file's 2^20 bytes.
-            Err(Unreadable::NotText(Position { line: line as u32, column: column as u32 }))
+            Err(Unreadable::NotText(Position {
+                line: line as u32,
+                column: column as u32,
+            }))
         }
     }
 }

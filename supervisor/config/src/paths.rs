@@ -16,15 +16,25 @@ pub(crate) struct Bases {
 
 impl Bases {
     pub(crate) fn new(config: PathBuf, env: &Env) -> Bases {
-        let home = env.get("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        Bases { workspace: config.clone(), config, home }
+        let home = env
+            .get("HOME")
+            .map(PathBuf::from)
+            .filter(|home| home.is_absolute());
+        Bases {
+            workspace: config.clone(),
+            config,
+            home,
+        }
     }
 
     /// The absolute path that `text` names. `..` stays: what it means depends on symbolic links.
     pub(crate) fn resolve(&self, base: Base, text: &str) -> Result<PathBuf, &'static str> {
         let path = match text.strip_prefix('~') {
             Some(rest) if rest.is_empty() || rest.starts_with('/') => {
-                let home = self.home.as_ref().ok_or("`~` needs HOME to be an absolute path")?;
+                let home = self
+                    .home
+                    .as_ref()
+                    .ok_or("`~` needs HOME to be an absolute path")?;
                 home.join(rest.trim_start_matches('/'))
             }
             _ => PathBuf::from(text),
@@ -41,7 +51,11 @@ impl Bases {
     pub(crate) fn show(&self, path: &Path) -> String {
         let below = |base: &Path, mark: &str| {
             let rest = path.strip_prefix(base).ok()?;
-            Some(if rest.as_os_str().is_empty() { mark.to_string() } else { format!("{mark}/{}", rest.display()) })
+            Some(if rest.as_os_str().is_empty() {
+                mark.to_string()
+            } else {
+                format!("{mark}/{}", rest.display())
+            })
         };
         below(&self.config, ".")
             .or_else(|| below(self.home.as_deref()?, "~"))
@@ -73,7 +87,11 @@ mod tests {
         assert_eq!(resolve(Base::Config, "~"), "/home/a");
         assert_eq!(resolve(Base::Config, "~b"), "/etc/mono/~b");
         assert_eq!(resolve(Base::Config, "../x"), "/etc/mono/../x");
-        assert!(Bases::new("/".into(), &Env::new()).resolve(Base::Config, "~/x").is_err());
+        assert!(
+            Bases::new("/".into(), &Env::new())
+                .resolve(Base::Config, "~/x")
+                .is_err()
+        );
         assert_eq!(bases.show(Path::new("/etc/mono/a")), "./a");
         assert_eq!(bases.show(Path::new("/home/a/b")), "~/b");
         assert_eq!(bases.show(Path::new("/var/x")), "/var/x");

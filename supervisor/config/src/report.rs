@@ -34,7 +34,12 @@ pub struct FieldReport {
 }
 
 impl FieldReport {
-    pub(crate) fn new(field: &Field, key: &str, value: Option<&Value>, origin: Origin) -> FieldReport {
+    pub(crate) fn new(
+        field: &Field,
+        key: &str,
+        value: Option<&Value>,
+        origin: Origin,
+    ) -> FieldReport {
         let value = match value {
             _ if field.secret => if value.is_some() { "set" } else { "unset" }.to_string(),
             Some(Value::Object(_)) if field.kind == Kind::Payload => "set".to_string(),
@@ -44,6 +49,10 @@ impl FieldReport {
                 _ => "unset".to_string(),
             },
         };
-        FieldReport { key: key.to_string(), value, origin }
+        FieldReport {
+            key: key.to_string(),
+            value,
+            origin,
+        }
     }
 }

@@ -53,8 +53,25 @@ pub enum SecretSource {
 /// a header it is warned about.
 pub fn looks_secret(text: &str) -> bool {
     const PREFIXES: &[&str] = &[
-        "sk-", "sk_", "ghp_", "gho_", "ghs_", "ghu_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "xoxa-",
-        "xapp-", "akia", "asia", "aiza", "bearer ", "basic ", "hf_", "eyj",
+        "sk-",
+        "sk_",
+        "ghp_",
+        "gho_",
+        "ghs_",
+        "ghu_",
+        "github_pat_",
+        "glpat-",
+        "xoxb-",
+        "xoxp-",
+        "xoxa-",
+        "xapp-",
+        "akia",
+        "asia",
+        "aiza",
+        "bearer ",
+        "basic ",
+        "hf_",
+        "eyj",
     ];
     let lower = text.trim_start().to_ascii_lowercase();
     let known = lower.len() >= 12 && PREFIXES.iter().any(|prefix| lower.starts_with(prefix));
@@ -72,7 +89,9 @@ mod tests {
     #[test]
     fn a_secret_shows_nothing_of_itself() {
         let secret = Secret::from("hunter2hunter2".to_string());
-        let source = SecretSource::Literal { value: secret.clone() };
+        let source = SecretSource::Literal {
+            value: secret.clone(),
+        };
         let shown = format!("{secret} {secret:?} {source:?} {:?}", Some(&secret));
         assert!(!shown.contains("hunter2"), "{shown}");
         assert_eq!(secret.expose(), "hunter2hunter2");
@@ -80,11 +99,22 @@ mod tests {
 
     #[test]
     fn well_known_credential_forms_are_seen() {
-        for text in ["sk-proj-abcdefghij", "Bearer abcdefghijkl", "xoxb-1234-5678-abc", "AKIAIOSFODNN7EXAMPLE",
-            "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0"] {
+        for text in [
+            "sk-proj-abcdefghij",
+            "Bearer abcdefghijkl",
+            "xoxb-1234-5678-abc",
+            "AKIAIOSFODNN7EXAMPLE",
+            "123456789:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw0",
+        ] {
             assert!(looks_secret(text), "{text}");
         }
-        for text in ["sk-", "application/json", "openai:gpt-5", "127.0.0.1:4319", "skills"] {
+        for text in [
+            "sk-",
+            "application/json",
+            "openai:gpt-5",
+            "127.0.0.1:4319",
+            "skills",
+        ] {
             assert!(!looks_secret(text), "{text}");
         }
     }

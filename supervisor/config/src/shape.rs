@@ -42,7 +42,11 @@ impl Shape {
                 Some(name) => (name, true),
                 None => (part, false),
             };
-            here = if name.starts_with('<') { here.each(name) } else { here.named(name) };
+            here = if name.starts_with('<') {
+                here.each(name)
+            } else {
+                here.named(name)
+            };
             if list {
                 here = here.item();
             }
@@ -51,8 +55,16 @@ impl Shape {
     }
 
     fn below(&self, name: &str) -> Shape {
-        let key = if self.key.is_empty() { name.to_string() } else { format!("{}.{name}", self.key) };
-        Shape { key, name: name.to_string(), ..Shape::default() }
+        let key = if self.key.is_empty() {
+            name.to_string()
+        } else {
+            format!("{}.{name}", self.key)
+        };
+        Shape {
+            key,
+            name: name.to_string(),
+            ..Shape::default()
+        }
     }
 
     fn named(&mut self, name: &str) -> &mut Shape {
@@ -72,7 +84,11 @@ impl Shape {
     }
 
     fn item(&mut self) -> &mut Shape {
-        let shape = Shape { key: format!("{}[]", self.key), name: self.name.clone(), ..Shape::default() };
+        let shape = Shape {
+            key: format!("{}[]", self.key),
+            name: self.name.clone(),
+            ..Shape::default()
+        };
         self.item.get_or_insert_with(|| Box::new(shape))
     }
 
@@ -85,7 +101,11 @@ impl Shape {
         let mut here = self;
         for part in pattern.split('.') {
             let name = part.strip_suffix("[]").unwrap_or(part);
-            here = if name.starts_with('<') { here.each.as_deref()? } else { here.member(name)? };
+            here = if name.starts_with('<') {
+                here.each.as_deref()?
+            } else {
+                here.member(name)?
+            };
             if part.ends_with("[]") {
                 here = here.item.as_deref()?;
             }
@@ -103,13 +123,21 @@ impl Shape {
 
     /// True for a section that stays absent unless someone writes it.
     pub(crate) fn is_optional(&self) -> bool {
-        matches!(self.field, Some(Field { kind: Kind::Section { optional: true }, .. }))
+        matches!(
+            self.field,
+            Some(Field {
+                kind: Kind::Section { optional: true },
+                ..
+            })
+        )
     }
 
     /// The names of the variables of this key and of all below it, full.
     pub(crate) fn env_names(&self) -> Vec<String> {
         let own = self.field.and_then(Field::env_name);
-        own.into_iter().chain(self.named.iter().flat_map(Shape::env_names)).collect()
+        own.into_iter()
+            .chain(self.named.iter().flat_map(Shape::env_names))
+            .collect()
     }
 }
 
@@ -136,7 +164,11 @@ mod tests {
                 assert_eq!(field.default, Fallback::Unset, "{}", field.key);
             }
             if !field.is_container() {
-                assert!(shape.named.is_empty() && shape.each.is_none() && shape.item.is_none(), "{}", field.key);
+                assert!(
+                    shape.named.is_empty() && shape.each.is_none() && shape.item.is_none(),
+                    "{}",
+                    field.key
+                );
             }
             if matches!(field.kind, Kind::Records { .. }) {
                 assert!(shape.item.is_some(), "{}", field.key);

@@ -17,18 +17,32 @@ pub(crate) struct Mismatch {
 }
 
 impl Mismatch {
-    fn new(code: &'static str, message: impl Into<String>, expected: impl Into<String>) -> Mismatch {
-        Mismatch { code, message: message.into(), expected: expected.into(), suggestion: None }
+    fn new(
+        code: &'static str,
+        message: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Mismatch {
+        Mismatch {
+            code,
+            message: message.into(),
+            expected: expected.into(),
+            suggestion: None,
+        }
     }
 }
 
 /// Checks a single value (not a list, not an object). `secret` keeps the value out of the message.
 pub(crate) fn check(kind: &Kind, node: &Node, secret: bool) -> Result<Value, Mismatch> {
     let wrong_type = || {
-        let mut mismatch =
-            Mismatch::new("wrong_type", format!("found {}", describe(node, secret)), expected(kind));
-        if let (Tree::Text(text), Kind::Bool | Kind::Int { .. } | Kind::Millis { .. } | Kind::Number { .. }) =
-            (&node.tree, kind)
+        let mut mismatch = Mismatch::new(
+            "wrong_type",
+            format!("found {}", describe(node, secret)),
+            expected(kind),
+        );
+        if let (
+            Tree::Text(text),
+            Kind::Bool | Kind::Int { .. } | Kind::Millis { .. } | Kind::Number { .. },
+        ) = (&node.tree, kind)
             && !secret
             && (matches!(text.as_str(), "true" | "false") || text.parse::<f64>().is_ok())
         {
@@ -36,7 +50,8 @@ pub(crate) fn check(kind: &Kind, node: &Node, secret: bool) -> Result<Value, Mis
         }
         mismatch
     };
-    let out_of_range = |shown: String| Mismatch::new("out_of_range", format!("found {shown}"), expected(kind));
+    let out_of_range =
+        |shown: String| Mismatch::new("out_of_range", format!("found {shown}"), expected(kind));
 
     match (kind, &node.tree) {
         (Kind::Bool, Tree::Bool(b)) => Ok(Value::Bool(*b)),
@@ -45,7 +60,9 @@ pub(crate) fn check(kind: &Kind, node: &Node, secret: bool) -> Result<Value, Mis
             if whole < i128::from(*min) || whole > i128::from(*max) {
                 return Err(out_of_range(number.to_string()));
             }
-            i64::try_from(whole).map(Value::from).map_err(|_| wrong_type())
+            i64::try_from(whole)
+                .map(Value::from)
+                .map_err(|_| wrong_type())
         }
         (Kind::IntChoice(of), Tree::Number(number)) => {
             let found = whole(number).and_then(|whole| i64::try_from(whole).ok());
@@ -66,23 +83,46 @@ pub(crate) fn check(kind: &Kind, node: &Node, secret: bool) -> Result<Value, Mis
             if of.contains(&text.as_str()) {
                 return Ok(Value::String(text.clone()));
             }
-            let mut mismatch =
-                Mismatch::new("not_a_choice", format!("found {}", describe(node, secret)), expected(kind));
+            let mut mismatch = Mismatch::new(
+                "not_a_choice",
+                format!("found {}", describe(node, secret)),
+                expected(kind),
+            );
             mismatch.suggestion =
                 nearest(text, of.iter().copied()).map(|near| format!("did you mean \"{near}\"?"));
             Err(mismatch)
         }
-        (Kind::Text { .. } | Kind::Id | Kind::Path(_) | Kind::SecretEnv | Kind::SecretFile | Kind::SecretCredential, Tree::Text(text)) => {
+        (
+            Kind::Text { .. }
+            | Kind::Id
+            | Kind::Path(_)
+            | Kind::SecretEnv
+            | Kind::SecretFile
+            | Kind::SecretCredential,
+            Tree::Text(text),
+        ) => {
             let (max, form) = text_bounds(kind);
             if text.is_empty() {
-                return Err(Mismatch::new("empty", "found an empty string", expected(kind)));
+                return Err(Mismatch::new(
+                    "empty",
+                    "found an empty string",
+                    expected(kind),
+                ));
             }
             if text.len() > max {
                 let found = format!("found a string of {} bytes", text.len());
-                return Err(Mismatch::new("too_long", found, format!("at most {max} bytes")));
+                return Err(Mismatch::new(
+                    "too_long",
+                    found,
+                    format!("at most {max} bytes"),
+                ));
             }
             form::check(form, text).map_err(|expected| {
-                Mismatch::new("wrong_form", format!("found {}", describe(node, secret)), expected)
+                Mismatch::new(
+                    "wrong_form",
+                    format!("found {}", describe(node, secret)),
+                    expected,
+                )
             })?;
             Ok(Value::String(text.clone()))
         }
@@ -128,10 +168,15 @@ pub(crate) fn expected(kind: &Kind) -> String {
         Kind::Choice(of) => format!("one of {}", of.join(", ")),
         Kind::Id => "a name or a whole number".into(),
         Kind::IntChoice(of) => {
-            format!("one of {}", of.iter().map(i64::to_string).collect::<Vec<_>>().join(", "))
+            format!(
+                "one of {}",
+                of.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")
+            )
         }
         Kind::Path(_) => "a path".into(),
-        Kind::List { item, max } => format!("a list of at most {max} values, each {}", expected(item)),
+        Kind::List { item, max } => {
+            format!("a list of at most {max} values, each {}", expected(item))
+        }
         Kind::TextMap { .. } => "an object whose values are strings".into(),
         Kind::SecretEnv => form::expected(crate::field::Form::EnvName).into(),
         Kind::SecretFile => "the path of a file".into(),
@@ -148,7 +193,9 @@ pub(crate) fn describe(node: &Node, secret: bool) -> String {
         Tree::Null => "null".into(),
         Tree::Bool(b) if !secret => b.to_string(),
         Tree::Number(n) if !secret => format!("the number {n}"),
-        Tree::Text(text) if !secret && looks_secret(text) => "a string that looks like a credential".into(),
+        Tree::Text(text) if !secret && looks_secret(text) => {
+            "a string that looks like a credential".into()
+        }
         Tree::Text(text) if !secret => format!("the string {}", quote(text)),
         Tree::Bool(_) => "a boolean".into(),
         Tree::Number(_) => "a number".into(),

@@ -27,7 +27,12 @@ pub(crate) struct Walk<'a> {
     pub(crate) diagnostics: Vec<Diagnostic>,
     /// `mcp.json` belongs to many programs: keys of others are only warned about.
     pub(crate) lenient: bool,
+    /// Errors and warnings so far, those that are no longer told among them.
+    counts: [usize; 2],
 }
+
+/// Errors that are told, and as many warnings: a wrong file can hold tens of thousands.
+pub(crate) const MAX_TOLD: usize = 100;
 
 /// Where an input was read.
 #[derive(Clone, Copy)]
@@ -39,7 +44,10 @@ pub(crate) enum Source<'a> {
 impl Source<'_> {
     fn place(self, at: crate::json::Position) -> Place {
         match self {
-            Source::File(file) => Place::File { file: file.to_string(), at },
+            Source::File(file) => Place::File {
+                file: file.to_string(),
+                at,
+            },
             Source::Env(name) => Place::Env(name.to_string()),
         }
     }
@@ -63,22 +71,34 @@ impl<'a> Walk<'a> {
             places: BTreeMap::new(),
             diagnostics: Vec::new(),
             lenient: false,
+            counts: [0; 2],
         }
     }
 
-    pub(crate) fn object(&mut self, shape: &Shape, key: &str, input: Input<'_>) -> Map<String, Value> {
+    pub(crate) fn object(
+        &mut self,
+        shape: &Shape,
+        key: &str,
+        input: Input<'_>,
+    ) -> Map<String, Value> {
         let mut out = Map::new();
         let members = self.members(shape, key, input);
         // What isn't an object is told once, and not again for each member that it lacks.
         let broken = input.is_some() && members.is_none();
         let find = |name: &str| {
             let (members, source) = members?;
-            members.iter().find(|member| member.key == name).map(|member| (&member.node, source))
+            members
+                .iter()
+                .find(|member| member.key == name)
+                .map(|member| (&member.node, source))
         };
         for child in &shape.named {
             let below = join(key, &child.name);
             let given = find(&child.name);
-            if child.field.is_some_and(|field| field.required) && given.is_none() && !self.has_env(child) {
+            if child.field.is_some_and(|field| field.required)
+                && given.is_none()
+                && !self.has_env(child)
+            {
                 if !broken {
                     self.missing(&below, child, input);
                 }
@@ -98,14 +118,19 @@ impl<'a> Walk<'a> {
                 match &shape.each {
                     None => self.unknown(shape, &below, &member.key, &place),
                     Some(each) => {
-                        if let Some(Field { kind: Kind::Map { name, .. }, .. }) = shape.field
+                        if let Some(Field {
+                            kind: Kind::Map { name, .. },
+                            ..
+                        }) = shape.field
                             && let Err(expected) = form::check(*name, &member.key)
                         {
-                            let problem = Diagnostic::error("wrong_form", below, "the name doesn't fit");
+                            let problem =
+                                Diagnostic::error("wrong_form", below, "the name doesn't fit");
                             self.push(problem.at(&place).expected(expected));
                             continue;
                         }
-                        if let Some(value) = self.value(each, &below, Some((&member.node, source))) {
+                        if let Some(value) = self.value(each, &below, Some((&member.node, source)))
+                        {
                             out.insert(member.key.clone(), value);
                         }
                     }
@@ -132,10 +157,14 @@ impl<'a> Walk<'a> {
             self.push(problem.at(&place).expected("an object"));
             return None;
         };
-        if let Some(Field { kind: Kind::Map { max, .. }, .. }) = shape.field
+        if let Some(Field {
+            kind: Kind::Map { max, .. },
+            ..
+        }) = shape.field
             && members.len() > *max
         {
-            let problem = Diagnostic::error("too_many", key, format!("found {} entries", members.len()));
+            let problem =
+                Diagnostic::error("too_many", key, format!("found {} entries", members.len()));
             self.push(problem.at(&place).expected(format!("at most {max}")));
         }
         Some((members, source))
@@ -185,18 +214,30 @@ impl<'a> Walk<'a> {
             match &node.tree {
                 Tree::List(items) => {
                     if items.len() > max {
-                        let problem = Diagnostic::error("too_many", key, format!("found {} entries", items.len()));
+                        let problem = Diagnostic::error(
+                            "too_many",
+                            key,
+                            format!("found {} entries", items.len()),
+                        );
                         self.push(problem.at(&place).expected(format!("at most {max}")));
                     }
                     for (index, node) in items.iter().enumerate() {
                         let below = format!("{key}[{index}]");
-                        out.push(Value::Object(self.object(item, &below, Some((node, source)))));
+                        out.push(Value::Object(self.object(
+                            item,
+                            &below,
+                            Some((node, source)),
+                        )));
                     }
                 }
                 _ => {
                     let found = value::describe(node, false);
                     let problem = Diagnostic::error("wrong_type", key, format!("found {found}"));
-                    self.push(problem.at(&place).expected(value::expected(&Kind::Records { max })));
+                    self.push(
+                        problem
+                            .at(&place)
+                            .expected(value::expected(&Kind::Records { max })),
+                    );
                 }
             }
         }
@@ -228,7 +269,8 @@ impl<'a> Walk<'a> {
         if value.is_none() {
             value = value::default(field).map(|default| self.resolved(&field.kind, default, key));
         }
-        self.fields.push(FieldReport::new(field, key, value.as_ref(), origin));
+        self.fields
+            .push(FieldReport::new(field, key, value.as_ref(), origin));
         let value = value?;
         if field.key == "runtime.workspace"
             && let Some(path) = value.as_str()
@@ -248,20 +290,38 @@ impl<'a> Walk<'a> {
         if field.nullable && matches!(node.tree, Tree::Null) {
             return Ok(Value::Null);
         }
-        let mismatch = |code, message, expected| Some(Mismatch { code, message, expected, suggestion: None });
+        let mismatch = |code, message, expected| {
+            Some(Mismatch {
+                code,
+                message,
+                expected,
+                suggestion: None,
+            })
+        };
         let wrong_type = || {
-            mismatch("wrong_type", format!("found {}", value::describe(node, field.secret)), value::expected(&field.kind))
+            mismatch(
+                "wrong_type",
+                format!("found {}", value::describe(node, field.secret)),
+                value::expected(&field.kind),
+            )
         };
         match (&field.kind, &node.tree) {
             (Kind::Payload, Tree::Object(_)) => Ok(node.to_value()),
             (Kind::Payload | Kind::List { .. } | Kind::TextMap { .. }, tree)
-                if !matches!((&field.kind, tree), (Kind::List { .. }, Tree::List(_)) | (Kind::TextMap { .. }, Tree::Object(_))) =>
+                if !matches!(
+                    (&field.kind, tree),
+                    (Kind::List { .. }, Tree::List(_)) | (Kind::TextMap { .. }, Tree::Object(_))
+                ) =>
             {
                 Err(wrong_type())
             }
             (Kind::List { item, max }, Tree::List(nodes)) => {
                 if nodes.len() > *max {
-                    return Err(mismatch("too_many", format!("found {} values", nodes.len()), format!("at most {max}")));
+                    return Err(mismatch(
+                        "too_many",
+                        format!("found {} values", nodes.len()),
+                        format!("at most {max}"),
+                    ));
                 }
                 let mut out = Vec::new();
                 let mut whole = true;
@@ -275,18 +335,27 @@ impl<'a> Walk<'a> {
                         }
                         Err(wrong) => {
                             whole = false;
-                            let mut problem =
-                                Diagnostic::error(wrong.code, below, wrong.message).at(&place).expected(wrong.expected);
+                            let mut problem = Diagnostic::error(wrong.code, below, wrong.message)
+                                .at(&place)
+                                .expected(wrong.expected);
                             problem.suggestion = wrong.suggestion;
                             self.push(problem);
                         }
                     }
                 }
-                if whole { Ok(Value::Array(out)) } else { Err(None) }
+                if whole {
+                    Ok(Value::Array(out))
+                } else {
+                    Err(None)
+                }
             }
             (Kind::TextMap { max }, Tree::Object(members)) => {
                 if members.len() > *max {
-                    return Err(mismatch("too_many", format!("found {} entries", members.len()), format!("at most {max}")));
+                    return Err(mismatch(
+                        "too_many",
+                        format!("found {} entries", members.len()),
+                        format!("at most {max}"),
+                    ));
                 }
                 let mut out = Map::new();
                 for member in members {
@@ -299,8 +368,13 @@ impl<'a> Walk<'a> {
                         }
                         _ => {
                             let found = value::describe(&member.node, true);
-                            let problem = Diagnostic::error("wrong_type", below, format!("found {found}"));
-                            self.push(problem.at(&place).expected("a string of at most 32768 bytes without a NUL"));
+                            let problem =
+                                Diagnostic::error("wrong_type", below, format!("found {found}"));
+                            self.push(
+                                problem
+                                    .at(&place)
+                                    .expected("a string of at most 32768 bytes without a NUL"),
+                            );
                         }
                     }
                 }
@@ -319,12 +393,19 @@ impl<'a> Walk<'a> {
             Kind::Path(base) => *base,
             Kind::SecretFile => Base::Config,
             Kind::List { item, .. } if matches!(item, Kind::Path(_)) => {
-                let Value::Array(items) = value else { return value };
-                return items.into_iter().map(|value| self.resolved(item, value, key)).collect();
+                let Value::Array(items) = value else {
+                    return value;
+                };
+                return items
+                    .into_iter()
+                    .map(|value| self.resolved(item, value, key))
+                    .collect();
             }
             _ => return value,
         };
-        let Some(text) = value.as_str() else { return value };
+        let Some(text) = value.as_str() else {
+            return value;
+        };
         match self.bases.resolve(base, text) {
             Ok(path) => Value::String(path.to_string_lossy().into_owned()),
             Err(message) => {
@@ -351,8 +432,14 @@ impl<'a> Walk<'a> {
                 Kind::SecretCredential => ("Credential", "credential"),
                 _ => continue,
             };
-            let Some(value) = out.remove(&child.name) else { continue };
-            let base = child.name.strip_suffix(suffix).unwrap_or(&child.name).to_string();
+            let Some(value) = out.remove(&child.name) else {
+                continue;
+            };
+            let base = child
+                .name
+                .strip_suffix(suffix)
+                .unwrap_or(&child.name)
+                .to_string();
             let below = join(key, &child.name);
             let source = match (from, self.places.get(&below)) {
                 // A variable's value is not copied: only its name goes on.
@@ -361,23 +448,32 @@ impl<'a> Walk<'a> {
                 ("env", _) => json!({"from": "env", "name": value}),
                 ("file", _) => json!({"from": "file", "path": value}),
                 _ => {
-                    let folder = self.env.get("CREDENTIALS_DIRECTORY").filter(|folder| folder.starts_with('/'));
-                    let path = folder.map(|folder| format!("{folder}/{}", value.as_str().unwrap_or_default()));
+                    let folder = self
+                        .env
+                        .get("CREDENTIALS_DIRECTORY")
+                        .filter(|folder| folder.starts_with('/'));
+                    let path = folder
+                        .map(|folder| format!("{folder}/{}", value.as_str().unwrap_or_default()));
                     json!({"from": "credential", "name": value, "path": path})
                 }
             };
             found.entry(base).or_default().push((below, source));
         }
         for (base, mut sources) in found {
-            let overriding =
-                sources.iter().position(|(below, _)| matches!(self.places.get(below), Some(Place::Env(_))));
+            let overriding = sources
+                .iter()
+                .position(|(below, _)| matches!(self.places.get(below), Some(Place::Env(_))));
             let chosen = sources.swap_remove(overriding.unwrap_or(0)).1;
             if overriding.is_none()
                 && let Some((below, _)) = sources.first()
             {
                 let names = format!("{base}, {base}Env, {base}File and {base}Credential");
-                let problem = Diagnostic::error("several_secret_sources", below, "the same secret has two sources")
-                    .expected(format!("at most one of {names}"));
+                let problem = Diagnostic::error(
+                    "several_secret_sources",
+                    below,
+                    "the same secret has two sources",
+                )
+                .expected(format!("at most one of {names}"));
                 let problem = match self.places.get(below) {
                     Some(place) => problem.at(place),
                     None => problem,
@@ -412,39 +508,82 @@ impl<'a> Walk<'a> {
             let problem = Diagnostic::error("retired_key", key, "no longer a key of this file");
             return self.push(problem.at(place).suggest(*instead));
         }
-        let shown = if name.len() > 64 { join_last(key, name) } else { key.to_string() };
+        let shown = if name.len() > 64 {
+            join_last(key, name)
+        } else {
+            key.to_string()
+        };
         let mut problem = if self.lenient {
             Diagnostic::warning("unknown_key", shown, "a key that is not used here; ignored")
         } else {
             Diagnostic::error("unknown_key", shown, "unknown key")
         };
         problem = problem.at(place);
+        // Guessing costs more than telling.
+        if self.counts[usize::from(problem.is_error())] >= MAX_TOLD {
+            return self.push(problem);
+        }
         let siblings = shape.named.iter().map(|child| child.name.as_str());
         let elsewhere = || {
-            table::fields().map(|field| field.key).find(|key| key.rsplit('.').next() == Some(name) && !key.contains('<'))
+            table::fields()
+                .map(|field| field.key)
+                .find(|key| key.rsplit('.').next() == Some(name) && !key.contains('<'))
         };
         if let Some(near) = nearest(name, siblings) {
             problem = problem.suggest(format!("did you mean `{near}`?"));
         } else if let Some(place) = elsewhere() {
             problem = problem.suggest(format!("it belongs at `{place}`"));
         } else if !self.lenient && !shape.named.is_empty() {
-            let names: Vec<&str> = shape.named.iter().take(24).map(|child| child.name.as_str()).collect();
+            let names: Vec<&str> = shape
+                .named
+                .iter()
+                .take(24)
+                .map(|child| child.name.as_str())
+                .collect();
             problem = problem.expected(format!("one of {}", names.join(", ")));
         }
         self.push(problem);
     }
 
     fn has_env(&self, shape: &Shape) -> bool {
-        shape.env_names().iter().any(|name| self.env.get(name).is_some_and(|value| !value.trim().is_empty()))
+        shape.env_names().iter().any(|name| {
+            self.env
+                .get(name)
+                .is_some_and(|value| !value.trim().is_empty())
+        })
     }
 
     pub(crate) fn push(&mut self, diagnostic: Diagnostic) {
-        self.diagnostics.push(diagnostic);
+        let count = &mut self.counts[usize::from(diagnostic.is_error())];
+        *count += 1;
+        if *count <= MAX_TOLD {
+            self.diagnostics.push(diagnostic);
+        }
+    }
+
+    /// One line for the problems that are not told.
+    pub(crate) fn untold(&self) -> Option<Diagnostic> {
+        let untold: usize = self
+            .counts
+            .iter()
+            .map(|count| count.saturating_sub(MAX_TOLD))
+            .sum();
+        (untold > 0).then(|| {
+            Diagnostic::warning(
+                "too_many_problems",
+                "",
+                format!("{untold} more problems are not shown"),
+            )
+        })
     }
 }
 
 pub(crate) fn join(key: &str, name: &str) -> String {
-    if key.is_empty() { name.to_string() } else { format!("{key}.{name}") }
+    if key.is_empty() {
+        name.to_string()
+    } else {
+        format!("{key}.{name}")
+    }
 }
 
 /// A key path whose last name is too long to show.

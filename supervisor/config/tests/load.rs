@@ -1,7 +1,9 @@
 //! The examples load, and mistakes are told with their places.
 #![allow(clippy::unwrap_used)]
 
-use mono_config::{Config, Diagnostic, Env, Errors, Loaded, McpTransport, Origin, SecretSource, Wire, load};
+use mono_config::{
+    Config, Diagnostic, Env, Errors, Loaded, McpTransport, Origin, SecretSource, Wire, load,
+};
 use std::path::{Path, PathBuf};
 
 fn examples() -> PathBuf {
@@ -25,15 +27,26 @@ impl Folder {
     }
 
     fn load(&self, env: &[(&str, &str)]) -> Result<Loaded, Errors> {
-        let env: Env = env.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let env: Env = env
+            .iter()
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect();
         load(&self.0.path().join("c.json"), &env)
     }
 }
 
 /// A configuration with the two required keys and `rest`.
 fn with(rest: &str) -> String {
-    let rest = if rest.is_empty() { String::new() } else { format!(",\n{rest}") };
-    let runtime = if rest.contains("\"runtime\"") { "" } else { "\"runtime\": {\"model\": \"demo:scripted\"},\n" };
+    let rest = if rest.is_empty() {
+        String::new()
+    } else {
+        format!(",\n{rest}")
+    };
+    let runtime = if rest.contains("\"runtime\"") {
+        ""
+    } else {
+        "\"runtime\": {\"model\": \"demo:scripted\"},\n"
+    };
     format!("{{\n{runtime}\"context\": {{\"identityPath\": \"me.md\"}}{rest}\n}}")
 }
 
@@ -46,7 +59,11 @@ fn good(rest: &str, env: &[(&str, &str)]) -> Loaded {
 
 fn bad(rest: &str, env: &[(&str, &str)]) -> Vec<Diagnostic> {
     let errors = Folder::new(&with(rest)).load(env).expect_err(rest);
-    errors.diagnostics.into_iter().filter(Diagnostic::is_error).collect()
+    errors
+        .diagnostics
+        .into_iter()
+        .filter(Diagnostic::is_error)
+        .collect()
 }
 
 /// (code, key) of each error.
@@ -63,36 +80,75 @@ fn the_minimal_example_loads_without_a_warning() {
     assert_eq!(config.runtime.workspace, examples());
     assert_eq!(config.runtime.state_dir, examples().join(".mono-agent"));
     assert_eq!(config.context.identity_path, examples().join("identity.md"));
-    assert_eq!(config.artifacts.dir, examples().join(".mono-agent/artifacts"));
+    assert_eq!(
+        config.artifacts.dir,
+        examples().join(".mono-agent/artifacts")
+    );
     assert!(!config.continuations.enabled && config.sandbox.is_none() && config.memory.is_none());
     let ids: Vec<_> = config.providers.by_id.keys().map(String::as_str).collect();
     assert_eq!(ids, ["demo", "lmstudio", "ollama"]);
     assert_eq!(config.providers.get("demo").unwrap().wire, Some(Wire::Demo));
-    assert_eq!(config.providers.get("ollama").unwrap().base_url.as_deref(), Some("http://127.0.0.1:11434/v1"));
+    assert_eq!(
+        config.providers.get("ollama").unwrap().base_url.as_deref(),
+        Some("http://127.0.0.1:11434/v1")
+    );
 }
 
 #[test]
 fn the_full_example_loads() {
     let env = Env::from([
-        ("WORK_CONTROL_CONTINUATION_TOKEN".to_string(), "0123456789abcdef".to_string()),
-        ("CREDENTIALS_DIRECTORY".to_string(), "/run/credentials/mono".to_string()),
+        (
+            "WORK_CONTROL_CONTINUATION_TOKEN".to_string(),
+            "0123456789abcdef".to_string(),
+        ),
+        (
+            "CREDENTIALS_DIRECTORY".to_string(),
+            "/run/credentials/mono".to_string(),
+        ),
     ]);
-    let loaded = load(&examples().join("full.config.json"), &env).map_err(|e| e.to_string()).unwrap();
+    let loaded = load(&examples().join("full.config.json"), &env)
+        .map_err(|e| e.to_string())
+        .unwrap();
     assert!(loaded.warnings.is_empty(), "{:#?}", loaded.warnings);
     let config: Config = loaded.config;
-    let servers: Vec<_> = config.tools.mcp_servers.keys().map(String::as_str).collect();
-    assert_eq!(servers, ["everything", "legacy", "transcribe", "work-control"]);
+    let servers: Vec<_> = config
+        .tools
+        .mcp_servers
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(
+        servers,
+        ["everything", "legacy", "transcribe", "work-control"]
+    );
     let everything = &config.tools.mcp_servers["everything"];
-    assert!(everything.shared && matches!(&everything.transport, McpTransport::Stdio { command, .. } if command == "npx"));
+    assert!(
+        everything.shared
+            && matches!(&everything.transport, McpTransport::Stdio { command, .. } if command == "npx")
+    );
     assert_eq!(everything.sandbox.readable_roots, [examples()]);
-    assert!(matches!(config.tools.mcp_servers["legacy"].transport, McpTransport::Sse { .. }));
-    let Some(SecretSource::Credential { path, .. }) = &config.providers.get("anthropic").unwrap().api_key else {
+    assert!(matches!(
+        config.tools.mcp_servers["legacy"].transport,
+        McpTransport::Sse { .. }
+    ));
+    let Some(SecretSource::Credential { path, .. }) =
+        &config.providers.get("anthropic").unwrap().api_key
+    else {
         panic!("a credential")
     };
-    assert_eq!(path.as_deref(), Some(Path::new("/run/credentials/mono/anthropic-key")));
-    assert_eq!(config.providers.get("openai").unwrap().wire, Some(Wire::OpenaiResponses));
+    assert_eq!(
+        path.as_deref(),
+        Some(Path::new("/run/credentials/mono/anthropic-key"))
+    );
+    assert_eq!(
+        config.providers.get("openai").unwrap().wire,
+        Some(Wire::OpenaiResponses)
+    );
     assert_eq!(config.interaction.ask_user.timeout_ms, None);
-    assert_eq!(config.telegram.unwrap().allowed_chat_ids, ["-100200300", "42"]);
+    assert_eq!(
+        config.telegram.unwrap().allowed_chat_ids,
+        ["-100200300", "42"]
+    );
     assert!(config.a2a.unwrap().config.is_some() && config.continuations.enabled);
 }
 
@@ -102,20 +158,38 @@ fn all_problems_come_in_one_go_with_their_places() {
         "\"runtime\": {\"modle\": \"x\",\n \"maxTurns\": 101},\n\"tools\": {\"mcpCallTimeoutMs\": \"120\"},\n\"opnaiApi\": {},\n\"artifacts\": {\"dir\": 5, \"dir\": \"x\"}",
         &[("MONO_AGENT_RETRY_BACKOFF_MS", "soon")],
     );
-    let told: Vec<_> = problems.iter().map(|d| (d.code, d.key.as_str(), d.line, d.column)).collect();
-    assert_eq!(told, [
-        ("missing", "runtime.model", Some(3), Some(12)),
-        ("unknown_key", "runtime.modle", Some(3), Some(13)),
-        ("out_of_range", "runtime.maxTurns", Some(4), Some(14)),
-        ("wrong_type", "tools.mcpCallTimeoutMs", Some(5), Some(31)),
-        ("unknown_key", "opnaiApi", Some(6), Some(1)),
-        ("duplicate_key", "artifacts.dir", Some(7), Some(25)),
-        ("invalid_variable", "runtime.retry.backoffMs", None, None),
-    ]);
-    assert_eq!(problems[1].suggestion.as_deref(), Some("did you mean `model`?"));
-    assert_eq!(problems[3].suggestion.as_deref(), Some("write \"120\" without quotes"));
-    assert_eq!(problems[4].suggestion.as_deref(), Some("did you mean `openaiApi`?"));
-    assert_eq!(problems[6].env.as_deref(), Some("MONO_AGENT_RETRY_BACKOFF_MS"));
+    let told: Vec<_> = problems
+        .iter()
+        .map(|d| (d.code, d.key.as_str(), d.line, d.column))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("missing", "runtime.model", Some(3), Some(12)),
+            ("unknown_key", "runtime.modle", Some(3), Some(13)),
+            ("out_of_range", "runtime.maxTurns", Some(4), Some(14)),
+            ("wrong_type", "tools.mcpCallTimeoutMs", Some(5), Some(31)),
+            ("unknown_key", "opnaiApi", Some(6), Some(1)),
+            ("duplicate_key", "artifacts.dir", Some(7), Some(25)),
+            ("invalid_variable", "runtime.retry.backoffMs", None, None),
+        ]
+    );
+    assert_eq!(
+        problems[1].suggestion.as_deref(),
+        Some("did you mean `model`?")
+    );
+    assert_eq!(
+        problems[3].suggestion.as_deref(),
+        Some("write \"120\" without quotes")
+    );
+    assert_eq!(
+        problems[4].suggestion.as_deref(),
+        Some("did you mean `openaiApi`?")
+    );
+    assert_eq!(
+        problems[6].env.as_deref(),
+        Some("MONO_AGENT_RETRY_BACKOFF_MS")
+    );
 }
 
 #[test]
@@ -125,27 +199,47 @@ fn the_environment_wins_over_the_file_and_the_file_over_the_default() {
         ("MONO_AGENT_MAX_TURNS", "7"),
         ("MONO_AGENT_EFFORT", ""),
         ("MONO_AGENT_OPENAI_API_KEY", "sk-very-secret-value"),
-        ("MONO_AGENT_FALLBACKS_JSON", "[{\"model\": \"demo:scripted\", \"attempts\": 3}]"),
+        (
+            "MONO_AGENT_FALLBACKS_JSON",
+            "[{\"model\": \"demo:scripted\", \"attempts\": 3}]",
+        ),
         ("MONO_AGENT_ASK_USER_TIMEOUT_MS", "none"),
         ("MONO_AGENT_MCP_REQUEST_CONTEXT_SERVERS", ""),
         ("MONO_AGENT_DISALLOWED_TOOLS", " Bash , Exec,"),
     ];
-    let loaded = good("\"runtime\": {\"model\": \"demo:scripted\", \"maxTurns\": 3, \"effort\": \"low\"}", &env);
+    let loaded = good(
+        "\"runtime\": {\"model\": \"demo:scripted\", \"maxTurns\": 3, \"effort\": \"low\"}",
+        &env,
+    );
     let runtime = &loaded.config.runtime;
-    assert_eq!((runtime.model.provider.as_str(), runtime.model.model.as_str()), ("ollama", "qwen3:8b"));
+    assert_eq!(
+        (
+            runtime.model.provider.as_str(),
+            runtime.model.model.as_str()
+        ),
+        ("ollama", "qwen3:8b")
+    );
     assert_eq!(runtime.max_turns, Some(7));
     assert_eq!(runtime.effort.unwrap().as_str(), "low");
     assert_eq!(runtime.fallbacks[0].attempts, 3);
     assert_eq!(loaded.config.interaction.ask_user.timeout_ms, None);
     assert_eq!(loaded.config.tools.disallowed_tools, ["Bash", "Exec"]);
-    assert!(matches!(&loaded.config.openai_api.api_key, Some(SecretSource::Env { name }) if name == "MONO_AGENT_OPENAI_API_KEY"));
+    assert!(
+        matches!(&loaded.config.openai_api.api_key, Some(SecretSource::Env { name }) if name == "MONO_AGENT_OPENAI_API_KEY")
+    );
     let field = |key: &str| {
         let field = loaded.fields.iter().find(|field| field.key == key).unwrap();
         (field.value.clone(), field.origin)
     };
-    assert_eq!(field("runtime.model"), ("\"ollama:qwen3:8b\"".into(), Origin::Env));
+    assert_eq!(
+        field("runtime.model"),
+        ("\"ollama:qwen3:8b\"".into(), Origin::Env)
+    );
     assert_eq!(field("runtime.effort"), ("\"low\"".into(), Origin::Json));
-    assert_eq!(field("runtime.retry.primaryAttempts"), ("2".into(), Origin::Default));
+    assert_eq!(
+        field("runtime.retry.primaryAttempts"),
+        ("2".into(), Origin::Default)
+    );
     assert_eq!(field("openaiApi.apiKey"), ("set".into(), Origin::Env));
     assert_eq!(field("webhook.apiKey"), ("unset".into(), Origin::Default));
     assert!(!format!("{loaded:?}").contains("very-secret"));
@@ -153,7 +247,10 @@ fn the_environment_wins_over_the_file_and_the_file_over_the_default() {
 
 #[test]
 fn an_empty_allowed_tools_variable_is_an_explicit_empty_list() {
-    let loaded = good("\"tools\": {\"allowedTools\": [\"Read\"]}", &[("MONO_AGENT_ALLOWED_TOOLS", "")]);
+    let loaded = good(
+        "\"tools\": {\"allowedTools\": [\"Read\"]}",
+        &[("MONO_AGENT_ALLOWED_TOOLS", "")],
+    );
     assert!(loaded.config.tools.allowed_tools.is_empty());
     assert_eq!(loaded.warnings[0].code, "no_tools");
     assert_eq!(good("", &[]).config.tools.allowed_tools, ["*"]);
@@ -161,25 +258,50 @@ fn an_empty_allowed_tools_variable_is_an_explicit_empty_list() {
 
 #[test]
 fn the_mcp_file_is_taken_from_the_workspace() {
-    let folder = Folder::new(&with("\"runtime\": {\"model\": \"demo:scripted\", \"workspace\": \"w\"}, \"tools\": {\"mcpConfigPath\": \"./mcp.json\"}"));
+    let folder = Folder::new(&with(
+        "\"runtime\": {\"model\": \"demo:scripted\", \"workspace\": \"w\"}, \"tools\": {\"mcpConfigPath\": \"./mcp.json\"}",
+    ));
     std::fs::create_dir(folder.0.path().join("w")).unwrap();
     let loaded = folder.load(&[]).unwrap();
     assert_eq!(loaded.warnings[0].code, "mcp_config_missing");
-    assert!(loaded.warnings[0].message.contains("./w/mcp.json"), "{}", loaded.warnings[0]);
-    folder.write("w/mcp.json", "{\"mcpServers\": {\"a\": {\"command\": \"x\", \"disabled\": true}}, \"other\": 1}");
+    assert!(
+        loaded.warnings[0].message.contains("./w/mcp.json"),
+        "{}",
+        loaded.warnings[0]
+    );
+    folder.write(
+        "w/mcp.json",
+        "{\"mcpServers\": {\"a\": {\"command\": \"x\", \"disabled\": true}}, \"other\": 1}",
+    );
     let loaded = folder.load(&[]).unwrap();
     assert!(loaded.config.tools.mcp_servers.contains_key("a"));
-    assert_eq!((loaded.warnings[0].code, loaded.warnings[0].key.as_str()), ("unknown_key", "mcpServers.a.disabled"));
-    folder.write("w/mcp.json", "{\"mcpServers\": {\"a\": {\"command\": \"x\",\n\"sandbox\": {\"network\": \"all\"}}}}");
+    assert_eq!(
+        (loaded.warnings[0].code, loaded.warnings[0].key.as_str()),
+        ("unknown_key", "mcpServers.a.disabled")
+    );
+    folder.write(
+        "w/mcp.json",
+        "{\"mcpServers\": {\"a\": {\"command\": \"x\",\n\"sandbox\": {\"network\": \"all\"}}}}",
+    );
     let errors = folder.load(&[]).unwrap_err();
-    assert_eq!((errors.diagnostics[0].code, errors.diagnostics[0].line), ("grant_in_mcp_config", Some(2)));
+    assert_eq!(
+        (errors.diagnostics[0].code, errors.diagnostics[0].line),
+        ("grant_in_mcp_config", Some(2))
+    );
     folder.write("w/mcp.json", "{\"mcpServers\": ");
     let errors = folder.load(&[]).unwrap_err();
     assert_eq!(errors.diagnostics[0].code, "syntax");
-    assert!(errors.diagnostics[0].file.as_deref().unwrap().ends_with("w/mcp.json"));
+    assert!(
+        errors.diagnostics[0]
+            .file
+            .as_deref()
+            .unwrap()
+            .ends_with("w/mcp.json")
+    );
 }
 
 #[test]
+#[rustfmt::skip]
 fn rules_between_keys() {
     let cases: &[(&str, &[(&str, &str)])] = &[
         ("\"tools\": {\"allowedTools\": [\"Read\"], \"disallowedTools\": [\"Read\"]}", &[("invalid_tool_policy", "tools.disallowedTools[0]")]),
@@ -231,17 +353,27 @@ fn rules_between_keys() {
 
 #[test]
 fn a_short_bearer_of_a_detached_service_is_refused_without_showing_it() {
-    let config = "\"continuations\": {\"detachedServices\": [{\"name\": \"a\", \"tokenEnv\": \"TOKEN\"}]}";
+    let config =
+        "\"continuations\": {\"detachedServices\": [{\"name\": \"a\", \"tokenEnv\": \"TOKEN\"}]}";
     let problems = bad(config, &[("TOKEN", "hunter2")]);
-    assert_eq!(codes(&problems), [("weak_token", "continuations.detachedServices[0].tokenEnv")]);
+    assert_eq!(
+        codes(&problems),
+        [("weak_token", "continuations.detachedServices[0].tokenEnv")]
+    );
     assert!(!format!("{problems:?}").contains("hunter2"));
     assert_eq!(good(config, &[]).warnings[0].code, "unset_variable");
-    assert!(good(config, &[("TOKEN", "0123456789abcdef")]).warnings.is_empty());
+    assert!(
+        good(config, &[("TOKEN", "0123456789abcdef")])
+            .warnings
+            .is_empty()
+    );
 }
 
 #[test]
+#[rustfmt::skip]
 fn warnings() {
-    let cases: &[(&str, &[(&str, &str)], &str)] = &[
+    type Variables<'a> = &'a [(&'a str, &'a str)];
+    let cases: &[(&str, Variables, &str)] = &[
         ("\"tools\": {\"allowedTools\": [\"Raed\"]}", &[], "unknown_tool"),
         ("\"tools\": {\"allowedTools\": []}", &[], "no_tools"),
         ("\"tools\": {\"mcpServers\": {\"a\": {\"url\": \"https://a.example\", \"headers\": {\"Authorization\": \"Bearer abcdefghijk\"}}}}", &[], "secret_in_file"),
@@ -271,24 +403,107 @@ fn no_message_shows_a_secret() {
     ] {
         let errors = Folder::new(&with(config)).load(&[]).expect_err(config);
         let told = format!("{errors}\n{errors:?}");
-        assert!(!told.contains("hunter2") && !told.contains("1234567890"), "{told}");
+        assert!(
+            !told.contains("hunter2") && !told.contains("1234567890"),
+            "{told}"
+        );
     }
-    let loaded = good("\"openaiApi\": {\"apiKey\": \"hunter2-hunter2\"}, \"tools\": {\"mcpServers\": {\"a\": {\"command\": \"x\", \"env\": {\"TOKEN\": \"hunter2\"}}}}", &[]);
+    let loaded = good(
+        "\"openaiApi\": {\"apiKey\": \"hunter2-hunter2\"}, \"tools\": {\"mcpServers\": {\"a\": {\"command\": \"x\", \"env\": {\"TOKEN\": \"hunter2\"}}}}",
+        &[],
+    );
     assert!(!format!("{loaded:?}").contains("hunter2"));
-    let Some(SecretSource::Literal { value }) = &loaded.config.openai_api.api_key else { panic!("a literal") };
+    let Some(SecretSource::Literal { value }) = &loaded.config.openai_api.api_key else {
+        panic!("a literal")
+    };
     assert_eq!(value.expose(), "hunter2-hunter2");
 }
 
 #[test]
 fn a_provider_elsewhere_is_not_sent_the_key_of_another() {
-    let loaded = good("\"runtime\": {\"model\": \"openai:gpt-5\"}, \"providers\": {\"openai\": {\"baseUrl\": \"https://else.example/v1\"}}", &[]);
+    let loaded = good(
+        "\"runtime\": {\"model\": \"openai:gpt-5\"}, \"providers\": {\"openai\": {\"baseUrl\": \"https://else.example/v1\"}}",
+        &[],
+    );
     let openai = loaded.config.providers.get("openai").unwrap();
     assert!(openai.api_key.is_none());
     assert_eq!(openai.wire, Some(Wire::OpenaiChat));
-    let loaded = good("\"runtime\": {\"model\": \"anthropic:claude-sonnet-5\"}", &[]);
+    let loaded = good(
+        "\"runtime\": {\"model\": \"anthropic:claude-sonnet-5\"}",
+        &[],
+    );
     let anthropic = loaded.config.providers.get("anthropic").unwrap();
     assert_eq!(anthropic.wire, Some(Wire::AnthropicMessages));
-    assert!(matches!(&anthropic.api_key, Some(SecretSource::Env { name }) if name == "ANTHROPIC_API_KEY"));
+    assert!(
+        matches!(&anthropic.api_key, Some(SecretSource::Env { name }) if name == "ANTHROPIC_API_KEY")
+    );
+}
+
+#[test]
+fn a_thousand_mistakes_are_told_in_a_hundred_lines() {
+    let keys: Vec<String> = (0..1000).map(|n| format!("\"k{n}\": 1")).collect();
+    let errors = Folder::new(&with(&keys.join(","))).load(&[]).unwrap_err();
+    assert_eq!((errors.count(), errors.diagnostics.len()), (100, 101));
+    assert!(
+        errors
+            .to_string()
+            .contains("900 more problems are not shown")
+    );
+    // Warnings in a crowd don't hide an error.
+    let folder = Folder::new(&with(
+        "\"tools\": {\"mcpConfigPath\": \"mcp.json\"}, \"webhook\": {\"dir\": 5}",
+    ));
+    folder.write(
+        "mcp.json",
+        &format!(
+            "{{\"mcpServers\": {{\"a\": {{\"command\": \"x\", {}}}}}}}",
+            keys.join(",")
+        ),
+    );
+    assert_eq!(folder.load(&[]).unwrap_err().count(), 1);
+}
+
+#[test]
+fn a_server_in_both_files_is_reported_once() {
+    let folder = Folder::new(&with(
+        "\"tools\": {\"mcpConfigPath\": \"mcp.json\", \"mcpServers\": {\"a\": {\"shared\": true}, \"b\": {\"command\": \"mine\"}}}",
+    ));
+    folder.write("mcp.json", "{\"mcpServers\": {\"a\": {\"command\": \"x\"}, \"b\": {\"command\": \"theirs\"}, \"c\": {\"command\": \"z\"}}}");
+    let loaded = folder.load(&[]).unwrap();
+    let told: Vec<_> = loaded
+        .warnings
+        .iter()
+        .map(|d| (d.code, d.key.as_str()))
+        .collect();
+    assert_eq!(told, [("duplicate_server", "tools.mcpServers.b")]);
+    let mut keys: Vec<_> = loaded
+        .fields
+        .iter()
+        .map(|field| field.key.as_str())
+        .collect();
+    let all = keys.len();
+    keys.sort();
+    keys.dedup();
+    assert_eq!(keys.len(), all);
+    let value = |key: &str| {
+        loaded
+            .fields
+            .iter()
+            .find(|field| field.key == key)
+            .unwrap()
+            .value
+            .as_str()
+    };
+    assert_eq!(value("tools.mcpServers.a.shared"), "true");
+    assert_eq!(value("tools.mcpServers.a.command"), "\"x\"");
+    assert_eq!(value("tools.mcpServers.b.command"), "\"mine\"");
+    assert_eq!(value("tools.mcpServers.c.command"), "\"z\"");
+    // An entry that only gives rights to a server of the file can say nothing else.
+    folder.write("c.json", &with("\"tools\": {\"mcpConfigPath\": \"mcp.json\", \"mcpServers\": {\"a\": {\"args\": [\"x\"]}}}"));
+    assert_eq!(
+        folder.load(&[]).unwrap_err().diagnostics[0].code,
+        "misplaced_key"
+    );
 }
 
 #[test]
@@ -297,7 +512,11 @@ fn files_that_are_no_configuration() {
     let path = folder.0.path();
     let code = |name: &str| {
         let errors = load(&path.join(name), &Env::new()).unwrap_err();
-        (errors.diagnostics[0].code, errors.diagnostics[0].line, errors.diagnostics[0].column)
+        (
+            errors.diagnostics[0].code,
+            errors.diagnostics[0].line,
+            errors.diagnostics[0].column,
+        )
     };
     assert_eq!(code("none.json"), ("unreadable", Some(1), Some(1)));
     assert_eq!(code("."), ("unreadable", Some(1), Some(1)));
@@ -309,6 +528,12 @@ fn files_that_are_no_configuration() {
     assert_eq!(code("list.json").0, "wrong_type");
     std::fs::write(path.join("empty.json"), "").unwrap();
     assert_eq!(code("empty.json").0, "syntax");
-    assert!(std::process::Command::new("mkfifo").arg(path.join("fifo")).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(path.join("fifo"))
+            .status()
+            .unwrap()
+            .success()
+    );
     assert_eq!(code("fifo").0, "unreadable");
 }

@@ -60,7 +60,10 @@ impl std::str::FromStr for ModelName {
     fn from_str(text: &str) -> Result<ModelName, String> {
         crate::form::check(crate::field::Form::Model, text)?;
         let (provider, model) = crate::form::split_model(text).unwrap_or_default();
-        Ok(ModelName { provider: provider.to_string(), model: model.to_string() })
+        Ok(ModelName {
+            provider: provider.to_string(),
+            model: model.to_string(),
+        })
     }
 }
 

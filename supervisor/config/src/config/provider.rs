@@ -75,6 +75,7 @@ pub(crate) struct Known {
     pub(crate) discovered: bool,
 }
 
+#[rustfmt::skip]
 pub(crate) const KNOWN: &[Known] = &[
     Known { id: "anthropic", base_url: "https://api.anthropic.com/v1", wire: Wire::AnthropicMessages,
         key_env: Some("ANTHROPIC_API_KEY"), discovered: false },
@@ -95,11 +96,16 @@ impl Providers {
     /// servers speak it too: `openai` elsewhere is `openai-chat`, because nearly no other server
     /// speaks the responses protocol.
     pub(crate) fn complete(&mut self, used: &BTreeSet<String>) {
-        for known in KNOWN.iter().filter(|known| known.discovered || used.contains(known.id)) {
-            self.by_id.entry(known.id.to_string()).or_insert_with(|| Provider {
-                max_advertised_models: 100,
-                ..Provider::default()
-            });
+        for known in KNOWN
+            .iter()
+            .filter(|known| known.discovered || used.contains(known.id))
+        {
+            self.by_id
+                .entry(known.id.to_string())
+                .or_insert_with(|| Provider {
+                    max_advertised_models: 100,
+                    ..Provider::default()
+                });
         }
         for (id, provider) in &mut self.by_id {
             let known = known(id);
@@ -111,23 +117,30 @@ impl Providers {
             };
             provider.wire.get_or_insert(wire);
             if let Some(known) = known {
-                provider.base_url.get_or_insert_with(|| known.base_url.to_string());
+                provider
+                    .base_url
+                    .get_or_insert_with(|| known.base_url.to_string());
                 // The usual variable of a key is for the usual address: a server elsewhere must not
                 // be sent the key of another by default.
                 if let Some(name) = known.key_env
                     && provider.api_key.is_none()
                     && !elsewhere
                 {
-                    provider.api_key = Some(SecretSource::Env { name: name.to_string() });
+                    provider.api_key = Some(SecretSource::Env {
+                        name: name.to_string(),
+                    });
                 }
             }
         }
-        self.by_id.insert(DEMO.to_string(), Provider {
-            wire: Some(Wire::Demo),
-            models: vec!["scripted".to_string()],
-            max_advertised_models: 1,
-            ..Provider::default()
-        });
+        self.by_id.insert(
+            DEMO.to_string(),
+            Provider {
+                wire: Some(Wire::Demo),
+                models: vec!["scripted".to_string()],
+                max_advertised_models: 1,
+                ..Provider::default()
+            },
+        );
     }
 
     pub fn get(&self, id: &str) -> Option<&Provider> {

@@ -128,7 +128,10 @@ struct RawServer {
 /// The transport of an entry: what it says, else by its address. An address that ends in `/sse` is
 /// of the old transport, by the convention of the servers that speak it.
 pub(crate) fn transport_of(kind: Option<&str>, url: Option<&str>) -> &'static str {
-    let sse_path = || url.and_then(crate::form::web_url).is_some_and(|url| url.path().trim_end_matches('/').ends_with("/sse"));
+    let sse_path = || {
+        url.and_then(crate::form::web_url)
+            .is_some_and(|url| url.path().trim_end_matches('/').ends_with("/sse"))
+    };
     match (kind, url) {
         (Some("stdio"), _) | (None, None) => "stdio",
         (Some("sse"), _) => "sse",
@@ -144,13 +147,26 @@ impl TryFrom<RawServer> for McpServer {
     fn try_from(raw: RawServer) -> Result<McpServer, &'static str> {
         let kind = transport_of(raw.r#type.as_deref(), raw.url.as_deref());
         let transport = match (raw.command, raw.url) {
-            (Some(command), None) => {
-                McpTransport::Stdio { command, args: raw.args, env: raw.env, cwd: raw.cwd }
-            }
-            (None, Some(url)) if kind == "sse" => McpTransport::Sse { url, headers: raw.headers },
-            (None, Some(url)) => McpTransport::Http { url, headers: raw.headers },
+            (Some(command), None) => McpTransport::Stdio {
+                command,
+                args: raw.args,
+                env: raw.env,
+                cwd: raw.cwd,
+            },
+            (None, Some(url)) if kind == "sse" => McpTransport::Sse {
+                url,
+                headers: raw.headers,
+            },
+            (None, Some(url)) => McpTransport::Http {
+                url,
+                headers: raw.headers,
+            },
             _ => return Err("exactly one of command and url"),
         };
-        Ok(McpServer { transport, sandbox: raw.sandbox, shared: raw.shared })
+        Ok(McpServer {
+            transport,
+            sandbox: raw.sandbox,
+            shared: raw.shared,
+        })
     }
 }

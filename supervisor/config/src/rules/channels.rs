@@ -11,43 +11,85 @@ impl Rules<'_> {
         // (host, secret, the switch that the table lists for it, whether it serves)
         let a2a = self.a2a_enabled();
         let listeners = [
-            ("openaiApi.host", "openaiApi.apiKey", None, self.flag("openaiApi.enabled")),
-            ("webhook.host", "webhook.apiKey", Some("webhook.allowNonLoopback"), self.flag("webhook.enabled")),
+            (
+                "openaiApi.host",
+                "openaiApi.apiKey",
+                None,
+                self.flag("openaiApi.enabled"),
+            ),
+            (
+                "webhook.host",
+                "webhook.apiKey",
+                Some("webhook.allowNonLoopback"),
+                self.flag("webhook.enabled"),
+            ),
             ("tui.host", "tui.apiKey", None, self.flag("tui.enabled")),
-            ("a2a.provider.host", "a2a.provider.bearerToken", Some("a2a.provider.allowNonLoopback"), a2a),
+            (
+                "a2a.provider.host",
+                "a2a.provider.bearerToken",
+                Some("a2a.provider.allowNonLoopback"),
+                a2a,
+            ),
         ];
         for (host, secret, switch, serves) in listeners {
-            let Some(address) = self.text(host).map(str::to_string) else { continue };
+            let Some(address) = self.text(host).map(str::to_string) else {
+                continue;
+            };
             if !serves || form::is_loopback(&address) {
                 continue;
             }
             if self.get(secret).is_none() {
-                self.error("key_required", host, format!("{address} is not a loopback address, and there is no key"))
-                    .expected = Some(format!("{secret}File or {secret}Credential"));
+                self.error(
+                    "key_required",
+                    host,
+                    format!("{address} is not a loopback address, and there is no key"),
+                )
+                .expected = Some(format!("{secret}File or {secret}Credential"));
             }
             if let Some(switch) = switch
                 && !self.flag(switch)
             {
-                self.error("not_allowed", host, format!("{address} is not a loopback address")).expected =
-                    Some(format!("{switch}: true"));
+                self.error(
+                    "not_allowed",
+                    host,
+                    format!("{address} is not a loopback address"),
+                )
+                .expected = Some(format!("{switch}: true"));
             }
         }
-        if a2a && self.flag("a2a.provider.requireBearer") && self.get("a2a.provider.bearerToken").is_none() {
-            self.error("key_required", "a2a.provider.requireBearer", "there is no bearer").expected =
+        if a2a
+            && self.flag("a2a.provider.requireBearer")
+            && self.get("a2a.provider.bearerToken").is_none()
+        {
+            self.error(
+                "key_required",
+                "a2a.provider.requireBearer",
+                "there is no bearer",
+            )
+            .expected =
                 Some("a2a.provider.bearerTokenFile or a2a.provider.bearerTokenCredential".into());
         }
-        let public = self.text("a2a.provider.publicBaseUrl").and_then(form::web_url);
+        let public = self
+            .text("a2a.provider.publicBaseUrl")
+            .and_then(form::web_url);
         let outside = public.is_some_and(|url| !url.host_str().is_some_and(form::is_loopback));
         if a2a && outside && !self.flag("a2a.provider.allowNonLoopback") {
-            self.error("not_allowed", "a2a.provider.publicBaseUrl", "not a loopback address").expected =
-                Some("a2a.provider.allowNonLoopback: true".into());
+            self.error(
+                "not_allowed",
+                "a2a.provider.publicBaseUrl",
+                "not a loopback address",
+            )
+            .expected = Some("a2a.provider.allowNonLoopback: true".into());
         }
     }
 
     /// The root switch wins over the older one.
     pub(crate) fn a2a_enabled(&self) -> bool {
         let said = |key| self.get(key).and_then(Value::as_bool);
-        self.get("a2a").is_some() && said("a2a.enabled").or(said("a2a.provider.enabled")).unwrap_or(true)
+        self.get("a2a").is_some()
+            && said("a2a.enabled")
+                .or(said("a2a.provider.enabled"))
+                .unwrap_or(true)
     }
 
     /// Names and routes within a list are unique; a job has an expression from somewhere.
@@ -63,10 +105,16 @@ impl Rules<'_> {
                     seen.extend(self.text("webhook.path").map(str::to_string));
                 }
                 for (index, entry) in self.records(list).into_iter().enumerate() {
-                    let Some(name) = entry.get(part).and_then(Value::as_str) else { continue };
+                    let Some(name) = entry.get(part).and_then(Value::as_str) else {
+                        continue;
+                    };
                     if !seen.insert(name.to_string()) {
                         let shown: String = name.chars().take(64).collect();
-                        self.error("duplicate", &format!("{list}[{index}].{part}"), format!("`{shown}` is taken"));
+                        self.error(
+                            "duplicate",
+                            &format!("{list}[{index}].{part}"),
+                            format!("`{shown}` is taken"),
+                        );
                     }
                 }
             }
@@ -74,8 +122,12 @@ impl Rules<'_> {
         let common = self.get("cron.expression").is_some();
         for (index, job) in self.records("cron.jobs").into_iter().enumerate() {
             if !common && job.get("expression").is_none() {
-                self.error("missing", &format!("cron.jobs[{index}].expression"), "required, and not there").expected =
-                    Some(form::expected(crate::field::Form::Cron).into());
+                self.error(
+                    "missing",
+                    &format!("cron.jobs[{index}].expression"),
+                    "required, and not there",
+                )
+                .expected = Some(form::expected(crate::field::Form::Cron).into());
             }
         }
     }

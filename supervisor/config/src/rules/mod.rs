@@ -9,11 +9,12 @@ mod services;
 mod tools;
 
 pub use tools::TOOL_NAMES;
+pub(crate) use tools::kind;
 
 use crate::diagnostic::{Diagnostic, Place};
 use crate::env::Env;
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The checked document, its places, and the list of problems.
 pub(crate) struct Rules<'a> {
@@ -23,6 +24,8 @@ pub(crate) struct Rules<'a> {
     /// The file of `tools.mcpConfigPath` was read (or none is configured): every server is known.
     pub(crate) servers_known: bool,
     pub(crate) found: Vec<Diagnostic>,
+    /// Keys of which an error is told already: what a rule says of them only follows from it.
+    pub(crate) told: BTreeSet<String>,
 }
 
 impl Rules<'_> {
@@ -40,14 +43,27 @@ impl Rules<'_> {
         self.named_entries();
         self.secrets_in_the_file();
         self.variables();
+        let told = self.told;
+        self.found
+            .retain(|problem| problem.key.is_empty() || !told.contains(&problem.key));
         self.found
     }
 
-    fn error(&mut self, code: &'static str, key: &str, message: impl Into<String>) -> &mut Diagnostic {
+    fn error(
+        &mut self,
+        code: &'static str,
+        key: &str,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
         self.push(Diagnostic::error(code, key, message))
     }
 
-    fn warn(&mut self, code: &'static str, key: &str, message: impl Into<String>) -> &mut Diagnostic {
+    fn warn(
+        &mut self,
+        code: &'static str,
+        key: &str,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
         self.push(Diagnostic::warning(code, key, message))
     }
 
@@ -102,14 +118,23 @@ impl Rules<'_> {
 
     fn texts(&self, key: &str) -> Vec<String> {
         let list = self.get(key).and_then(Value::as_array);
-        list.into_iter().flatten().filter_map(|value| value.as_str().map(str::to_string)).collect()
+        list.into_iter()
+            .flatten()
+            .filter_map(|value| value.as_str().map(str::to_string))
+            .collect()
     }
 
     fn object(&self, key: &str) -> Map<String, Value> {
-        self.get(key).and_then(Value::as_object).cloned().unwrap_or_default()
+        self.get(key)
+            .and_then(Value::as_object)
+            .cloned()
+            .unwrap_or_default()
     }
 
     fn records(&self, key: &str) -> Vec<Value> {
-        self.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
+        self.get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
     }
 }

@@ -12,7 +12,9 @@ impl Rules<'_> {
     pub(crate) fn continuations_enabled(&self) -> bool {
         match self.get("continuations.enabled").and_then(Value::as_bool) {
             Some(said) => said,
-            None => self.written("continuations") || !self.texts("tools.continuationServers").is_empty(),
+            None => {
+                self.written("continuations") || !self.texts("tools.continuationServers").is_empty()
+            }
         }
     }
 
@@ -22,30 +24,60 @@ impl Rules<'_> {
             let conversation = route.get("conversationId").is_some();
             match route.get("mode").and_then(Value::as_str) {
                 Some("silent") if conversation => {
-                    self.error("misplaced_key", &format!("{key}.conversationId"), "a silent route has no conversation");
+                    self.error(
+                        "misplaced_key",
+                        &format!("{key}.conversationId"),
+                        "a silent route has no conversation",
+                    );
                 }
                 Some("notify_if_actionable" | "capture") if !conversation => {
-                    self.error("missing", &format!("{key}.conversationId"), "required for this mode");
+                    self.error(
+                        "missing",
+                        &format!("{key}.conversationId"),
+                        "required for this mode",
+                    );
                 }
                 _ => {}
             }
         }
         let mut names = BTreeSet::new();
-        for (index, service) in self.records("continuations.detachedServices").into_iter().enumerate() {
+        for (index, service) in self
+            .records("continuations.detachedServices")
+            .into_iter()
+            .enumerate()
+        {
             let key = format!("continuations.detachedServices[{index}]");
-            let name = service.get("name").and_then(Value::as_str).unwrap_or_default().to_string();
+            let name = service
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_string();
             if !name.is_empty() && !names.insert(name.clone()) {
-                self.error("duplicate", &format!("{key}.name"), format!("`{name}` stands twice"));
+                self.error(
+                    "duplicate",
+                    &format!("{key}.name"),
+                    format!("`{name}` stands twice"),
+                );
             }
-            let Some(variable) = service.pointer("/token/name").and_then(Value::as_str) else { continue };
+            let Some(variable) = service.pointer("/token/name").and_then(Value::as_str) else {
+                continue;
+            };
             let below = format!("{key}.tokenEnv");
             match self.env.get(variable).map(|token| token.chars().count()) {
                 None | Some(0) => {
-                    self.warn("unset_variable", &below, format!("{variable} is not set: the service can't claim"));
+                    self.warn(
+                        "unset_variable",
+                        &below,
+                        format!("{variable} is not set: the service can't claim"),
+                    );
                 }
                 Some(length) if length < MIN_TOKEN => {
-                    self.error("weak_token", &below, format!("the bearer in {variable} is too short")).expected =
-                        Some(format!("at least {MIN_TOKEN} characters"));
+                    self.error(
+                        "weak_token",
+                        &below,
+                        format!("the bearer in {variable} is too short"),
+                    )
+                    .expected = Some(format!("at least {MIN_TOKEN} characters"));
                 }
                 Some(_) => {}
             }
@@ -53,12 +85,20 @@ impl Rules<'_> {
         let all = self.number("continuations.limits.maxActiveRecords");
         let one = self.number("continuations.limits.maxActivePerOrigin");
         if one > all {
-            self.warn("odd_bounds", "continuations.limits.maxActivePerOrigin", "more than maxActiveRecords, which wins");
+            self.warn(
+                "odd_bounds",
+                "continuations.limits.maxActivePerOrigin",
+                "more than maxActiveRecords, which wins",
+            );
         }
         if self.get("continuations.enabled") == Some(&Value::Bool(false))
             && !self.texts("tools.continuationServers").is_empty()
         {
-            self.warn("no_effect", "tools.continuationServers", "continuations are switched off");
+            self.warn(
+                "no_effect",
+                "tools.continuationServers",
+                "continuations are switched off",
+            );
         }
     }
 
@@ -68,19 +108,30 @@ impl Rules<'_> {
         }
         let mode = self.text("memory.mode").unwrap_or_default().to_string();
         // "A block must exist and be non-empty": an empty one is a sentence somebody didn't finish.
-        let embeddings = self.places.keys().any(|key| key.starts_with("memory.embeddings."));
+        let embeddings = self
+            .places
+            .keys()
+            .any(|key| key.starts_with("memory.embeddings."));
         if self.get("memory.embeddings").is_some() && !embeddings {
-            self.error("empty", "memory.embeddings", "an empty block").expected =
-                Some("at least one key, for example \"provider\": \"ollama\"".into());
+            self.error("empty", "memory.embeddings", "an empty block")
+                .expected = Some("at least one key, for example \"provider\": \"ollama\"".into());
         } else if !embeddings && mode != "lite" {
-            self.error("missing", "memory.embeddings", format!("required for mode {mode}"));
+            self.error(
+                "missing",
+                "memory.embeddings",
+                format!("required for mode {mode}"),
+            );
         }
         if mode == "bujo" && self.get("memory.llm").is_none() {
             self.error("missing", "memory.llm", "required for mode bujo");
         }
         if self.text("memory.writeMode") == Some("capture") && mode != "bujo" {
-            self.error("wrong_mode", "memory.writeMode", format!("capture can't be used with mode {mode}")).expected =
-                Some("mode bujo".into());
+            self.error(
+                "wrong_mode",
+                "memory.writeMode",
+                format!("capture can't be used with mode {mode}"),
+            )
+            .expected = Some("mode bujo".into());
         }
     }
 
@@ -89,24 +140,43 @@ impl Rules<'_> {
             return;
         }
         let native = self.text("sandbox.mode") == Some("native");
-        for key in ["tools.filesystem.readableRoots", "tools.filesystem.writableRoots"] {
+        for key in [
+            "tools.filesystem.readableRoots",
+            "tools.filesystem.writableRoots",
+        ] {
             if native && !self.texts(key).is_empty() {
                 self.warn("no_effect", key, "only used while sandbox.mode is off");
             }
         }
         let unsafe_fallback = self.text("sandbox.fallback") == Some("unsafe-host-process");
         if unsafe_fallback && !self.flag("sandbox.unsafeAllowHostProcess") {
-            self.error("missing", "sandbox.fallback", "unsafe-host-process needs a second key").expected =
-                Some("sandbox.unsafeAllowHostProcess: true".into());
+            self.error(
+                "missing",
+                "sandbox.fallback",
+                "unsafe-host-process needs a second key",
+            )
+            .expected = Some("sandbox.unsafeAllowHostProcess: true".into());
         } else if unsafe_fallback {
-            self.warn("unsafe_fallback", "sandbox.fallback", "a command may run outside of this section's rules");
+            self.warn(
+                "unsafe_fallback",
+                "sandbox.fallback",
+                "a command may run outside of this section's rules",
+            );
         }
         let allowlist = !self.texts("sandbox.network.allowlist").is_empty();
         let listed = self.text("sandbox.network.mode") == Some("allowlist");
         if allowlist && !listed {
-            self.warn("no_effect", "sandbox.network.allowlist", "only used with network mode allowlist");
+            self.warn(
+                "no_effect",
+                "sandbox.network.allowlist",
+                "only used with network mode allowlist",
+            );
         } else if listed && !allowlist {
-            self.warn("no_effect", "sandbox.network.mode", "an empty allowlist reaches nothing");
+            self.warn(
+                "no_effect",
+                "sandbox.network.mode",
+                "an empty allowlist reaches nothing",
+            );
         }
     }
 }

@@ -3,8 +3,9 @@
 use crate::field::*;
 
 /// Reasoning effort; the provider maps it to its own scale.
-pub(crate) const EFFORTS: &[&str] =
-    &["none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"];
+pub(crate) const EFFORTS: &[&str] = &[
+    "none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra",
+];
 
 /// The protocol that a provider speaks.
 pub(crate) const WIRES: &[&str] = &["openai-chat", "openai-responses", "anthropic-messages"];
@@ -12,14 +13,31 @@ pub(crate) const WIRES: &[&str] = &["openai-chat", "openai-responses", "anthropi
 /// One day, in milliseconds.
 const DAY_MS: i64 = 86_400_000;
 
-const MODEL_NAME: Kind = Kind::Text { max: 256, form: Form::Line };
-const TOOL_NAME: Kind = Kind::Text { max: 256, form: Form::Line };
-const SERVER_NAME: Kind = Kind::Text { max: 64, form: Form::ServerName };
-const ARGUMENT: Kind = Kind::Text { max: 32_768, form: Form::Any };
+const MODEL_NAME: Kind = Kind::Text {
+    max: 256,
+    form: Form::Line,
+};
+const TOOL_NAME: Kind = Kind::Text {
+    max: 256,
+    form: Form::Line,
+};
+const SERVER_NAME: Kind = Kind::Text {
+    max: 64,
+    form: Form::ServerName,
+};
+const ARGUMENT: Kind = Kind::Text {
+    max: 32_768,
+    form: Form::Any,
+};
 const WORKSPACE_PATH: Kind = Kind::Path(Base::Workspace);
 const BACKEND: Kind = Kind::Choice(&["parallel", "ollama"]);
-const HOST_PORT: Kind = Kind::Text { max: 262, form: Form::HostPort };
+const HOST_PORT: Kind = Kind::Text {
+    max: 262,
+    form: Form::HostPort,
+};
 
+// One row a line, or two: a table is read down its columns.
+#[rustfmt::skip]
 pub(super) const FIELDS: &[Field] = &[
     line("$schema").doc("Where an editor finds the JSON Schema of this file."),
     section("runtime").doc("The agent's model, its session and its folders."),

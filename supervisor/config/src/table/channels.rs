@@ -9,9 +9,17 @@ const HOUR_MS: i64 = 3_600_000;
 const MAX_ATTACHMENT: i64 = 104_857_600;
 const MIB_20: i64 = 20_971_520;
 
-const ID: Kind = Kind::Text { max: 128, form: Form::Name };
-const ARGUMENT: Kind = Kind::Text { max: 4096, form: Form::Any };
+const ID: Kind = Kind::Text {
+    max: 128,
+    form: Form::Name,
+};
+const ARGUMENT: Kind = Kind::Text {
+    max: 4096,
+    form: Form::Any,
+};
 
+// One row a line, or two: a table is read down its columns.
+#[rustfmt::skip]
 pub(super) const FIELDS: &[Field] = &[
     section("openaiApi").doc("The OpenAI-compatible API."),
     flag("openaiApi.enabled", false).env("OPENAI_API_ENABLED").doc("Whether it serves."),

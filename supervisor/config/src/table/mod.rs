@@ -8,7 +8,9 @@ use crate::field::Field;
 
 /// All rows, in the order in which the handbook shows them.
 pub fn fields() -> impl Iterator<Item = &'static Field> {
-    [agent::FIELDS, services::FIELDS, channels::FIELDS].into_iter().flatten()
+    [agent::FIELDS, services::FIELDS, channels::FIELDS]
+        .into_iter()
+        .flatten()
 }
 
 /// The row of exactly this key pattern.
@@ -19,5 +21,7 @@ pub fn field(key: &str) -> Option<&'static Field> {
 /// Keys that once were, or that belong elsewhere, and what to do instead.
 ///
 /// Recognised by name, so that an old file gets its repair text and not "unknown key".
-pub(crate) const RETIRED: &[(&str, &str)] =
-    &[("web", "remove it: the web console is started from the command line")];
+pub(crate) const RETIRED: &[(&str, &str)] = &[(
+    "web",
+    "remove it: the web console is started from the command line",
+)];

@@ -7,9 +7,17 @@ const DAY_MS: i64 = 86_400_000;
 const HOUR_MS: i64 = 3_600_000;
 
 const WORKSPACE_PATH: Kind = Kind::Path(Base::Workspace);
-const GLOB: Kind = Kind::Text { max: 1024, form: Form::Line };
-const SUFFIX: Kind = Kind::Text { max: 255, form: Form::HostSuffix };
+const GLOB: Kind = Kind::Text {
+    max: 1024,
+    form: Form::Line,
+};
+const SUFFIX: Kind = Kind::Text {
+    max: 255,
+    form: Form::HostSuffix,
+};
 
+// One row a line, or two: a table is read down its columns.
+#[rustfmt::skip]
 pub(super) const FIELDS: &[Field] = &[
     section("artifacts").doc("Reply files and what runs leave behind."),
     path("artifacts.dir", Base::Config).or_text(".mono-agent/artifacts").env("ARTIFACT_DIR").doc("Where they are kept."),
