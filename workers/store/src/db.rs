@@ -27,7 +27,7 @@ impl Store {
     /// [`StoreError`]: an unsafe place, damage, a foreign or newer file, another owner. In all of
     /// these the files are left as they were.
     pub fn open(dir: &Path, limits: Limits) -> Result<Self, StoreError> {
-        let place = Place::prepare(dir)?;
+        let place = Place::prepare(dir, create)?;
         let path = place.database().to_owned();
         // No CREATE: the file was made, private, by `Place::prepare`. NOFOLLOW: see there.
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -132,13 +132,30 @@ impl Store {
     }
 }
 
-/// Returns the schema number of a database that is ours or empty.
+/// Makes a database of ours without a schema from an empty file.
+///
+/// # Errors
+/// When it can't be written.
+pub fn create(path: &Path) -> Result<(), StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let db = Connection::open_with_flags(path, flags)?;
+    db.pragma_update(None, "synchronous", "FULL")?;
+    db.pragma_update(None, "application_id", migrate::APPLICATION_ID)?;
+    db.close().map_err(|(_, error)| error.into())
+}
+
+/// Returns the schema number of a database that is ours.
 fn check_identity(db: &Connection, path: &Path) -> Result<u32, StoreError> {
+    // SQLite takes an empty file for a new database; ours are never empty (`Place::prepare`).
+    let pages: u64 = db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
+    if pages == 0 {
+        return Err(StoreError::Corrupt {
+            path: path.to_owned(),
+            detail: "the file is empty".into(),
+        });
+    }
     let found: i32 = db.query_row("PRAGMA application_id", [], |row| row.get(0))?;
-    let schema = migrate::current(db)?;
-    let tables: u32 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
-    let empty = tables == 0 && found == 0 && schema == 0;
-    if !empty && found != migrate::APPLICATION_ID {
+    if found != migrate::APPLICATION_ID {
         let expected = migrate::APPLICATION_ID;
         return Err(StoreError::Foreign {
             path: path.to_owned(),
@@ -146,6 +163,7 @@ fn check_identity(db: &Connection, path: &Path) -> Result<u32, StoreError> {
             expected,
         });
     }
+    let schema = migrate::current(db)?;
     if schema > migrate::latest() {
         let known = migrate::latest();
         return Err(StoreError::Newer {

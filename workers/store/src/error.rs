@@ -35,7 +35,7 @@ pub enum StoreError {
     },
     /// Written by a later release.
     #[error(
-        "{path} has schema {found}, this build knows up to {known}: run the newer release, or restore the backup made before the upgrade"
+        "{path} has schema {found}, this build knows up to {known}: run the release that wrote it, or a newer one"
     )]
     Newer {
         /// The database file.

@@ -19,7 +19,7 @@ pub fn latest() -> u32 {
     STEPS.len() as u32
 }
 
-/// The schema number in the database; 0 for an empty one.
+/// The schema number in the database; 0 for a new one.
 ///
 /// # Errors
 /// When the database can't be read.
@@ -39,7 +39,6 @@ pub fn up_to(db: &mut Connection, target: u32) -> rusqlite::Result<()> {
             continue;
         }
         tx.execute_batch(step)?;
-        tx.pragma_update(None, "application_id", APPLICATION_ID)?;
         tx.pragma_update(None, "user_version", number)?;
         tx.commit()?;
     }

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 /// File name of the database inside the state directory.
 pub const DATABASE: &str = "store.sqlite";
 
+/// Where a new database is built before it gets its name.
+const INITIALIZING: &str = "store.sqlite.initializing";
+
 /// Files that SQLite may keep beside the database.
 const COMPANIONS: [&str; 3] = [
     "store.sqlite-wal",
@@ -137,36 +140,39 @@ pub struct Place {
 }
 
 impl Place {
-    /// Verifies the state directory and the database files in it; makes the directory (0700) and
-    /// an empty database file (0600) where there are none.
+    /// Verifies the state directory and the database files in it. Makes the directory (0700) where
+    /// there is none, and a new database (0600) with `build`.
+    ///
+    /// A new database gets its name when it is complete and synced. So a database that is empty or
+    /// half is never the trace of an interrupted start: it is damage, and can be called so.
     ///
     /// Only call this **before** SQLite has the file open: closing a second descriptor of it would
     /// drop SQLite's locks.
     ///
     /// # Errors
-    /// [`PlaceError`] when anything there is a link, another user's, or open to others.
-    pub fn prepare(dir: &Path) -> Result<Self, PlaceError> {
-        Self::prepare_as(dir, nix::unistd::geteuid().as_raw())
+    /// [`PlaceError`] when anything there is a link, another user's, or open to others, and what
+    /// `build` gives.
+    pub fn prepare<E: From<PlaceError>>(
+        dir: &Path,
+        build: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        Self::prepare_as(dir, nix::unistd::geteuid().as_raw(), build)
     }
 
-    fn prepare_as(dir: &Path, owner: u32) -> Result<Self, PlaceError> {
+    fn prepare_as<E: From<PlaceError>>(
+        dir: &Path,
+        owner: u32,
+        build: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<Self, E> {
         match DirBuilder::new().mode(0o700).create(dir) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(PlaceError::Io {
-                    step: "creating",
-                    path: dir.to_owned(),
-                    source: e,
-                });
+                return Err(failed("creating", dir)(e).into());
             }
             _ => {}
         }
         check(dir, Kind::Directory, owner)?;
         // The parents are the supervisor's business; below this directory no link is followed.
-        let dir = dir.canonicalize().map_err(|e| PlaceError::Io {
-            step: "resolving",
-            path: dir.to_owned(),
-            source: e,
-        })?;
+        let dir = dir.canonicalize().map_err(failed("resolving", dir))?;
         let database = dir.join(DATABASE);
         let mut companions = false;
         for name in COMPANIONS {
@@ -174,9 +180,12 @@ impl Place {
         }
         if !check_if_there(&database, owner)? {
             if companions {
-                return Err(PlaceError::Orphaned(database));
+                return Err(PlaceError::Orphaned(database).into());
             }
-            create(&database)?;
+            let new = dir.join(INITIALIZING);
+            create(&new, owner)?;
+            build(&new)?;
+            std::fs::rename(&new, &database).map_err(failed("naming", &database))?;
             sync_dir(&dir)?;
         }
         let meta = check(&database, Kind::File, owner)?;
@@ -215,11 +224,9 @@ impl Place {
 }
 
 fn check(path: &Path, kind: Kind, owner: u32) -> Result<Metadata, PlaceError> {
-    let meta = path.symlink_metadata().map_err(|e| PlaceError::Io {
-        step: "looking at",
-        path: path.to_owned(),
-        source: e,
-    })?;
+    let meta = path
+        .symlink_metadata()
+        .map_err(failed("looking at", path))?;
     judge(&Facts::from(&meta), kind, owner).map_err(|defect| PlaceError::Unsafe {
         path: path.to_owned(),
         defect,
@@ -236,29 +243,30 @@ fn check_if_there(path: &Path, owner: u32) -> Result<bool, PlaceError> {
     }
 }
 
-fn create(path: &Path) -> Result<(), PlaceError> {
+/// An empty private file; what an interrupted start left under the name is removed first.
+fn create(path: &Path, owner: u32) -> Result<(), PlaceError> {
+    if check_if_there(path, owner)? {
+        std::fs::remove_file(path).map_err(failed("removing", path))?;
+    }
     OpenOptions::new()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
         .open(path)
-        .and_then(|file| file.sync_all())
-        .map_err(|e| PlaceError::Io {
-            step: "creating",
-            path: path.to_owned(),
-            source: e,
-        })
+        .map(drop)
+        .map_err(failed("creating", path))
 }
 
 fn sync_dir(path: &Path) -> Result<(), PlaceError> {
     std::fs::File::open(path)
         .and_then(|dir| dir.sync_all())
-        .map_err(|e| PlaceError::Io {
-            step: "syncing",
-            path: path.to_owned(),
-            source: e,
-        })
+        .map_err(failed("syncing", path))
+}
+
+fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> PlaceError {
+    let path = path.to_owned();
+    move |source| PlaceError::Io { step, path, source }
 }
 
 #[cfg(test)]
@@ -270,6 +278,10 @@ mod tests {
 
     fn ours() -> u32 {
         nix::unistd::geteuid().as_raw()
+    }
+
+    fn prepare(dir: &Path) -> Result<Place, PlaceError> {
+        Place::prepare(dir, |_| Ok(()))
     }
 
     fn private_dir() -> tempfile::TempDir {
@@ -289,28 +301,28 @@ mod tests {
     fn a_new_place_is_made_for_the_owner_only() {
         let parent = private_dir();
         let dir = parent.path().join("store");
-        let place = Place::prepare(&dir).unwrap();
+        let place = prepare(&dir).unwrap();
         assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o7777, 0o700);
         assert_eq!(
             fs::metadata(place.database()).unwrap().mode() & 0o7777,
             0o600
         );
         place.verify().unwrap();
-        Place::prepare(&dir).unwrap();
+        prepare(&dir).unwrap();
     }
 
     #[test]
     fn every_right_of_group_or_others_is_refused() {
         for mode in [0o610, 0o620, 0o640, 0o601, 0o602, 0o604, 0o666] {
             let dir = private_dir();
-            let file = Place::prepare(dir.path()).unwrap().database().to_owned();
+            let file = prepare(dir.path()).unwrap().database().to_owned();
             fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
-            assert_eq!(defect(Place::prepare(dir.path())), Defect::Mode(mode));
+            assert_eq!(defect(prepare(dir.path())), Defect::Mode(mode));
         }
         for mode in [0o710, 0o720, 0o740, 0o701, 0o755, 0o777] {
             let dir = private_dir();
             fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
-            assert_eq!(defect(Place::prepare(dir.path())), Defect::Mode(mode));
+            assert_eq!(defect(prepare(dir.path())), Defect::Mode(mode));
         }
     }
 
@@ -322,28 +334,20 @@ mod tests {
             fs::write(&target, b"").unwrap();
             fs::set_permissions(&target, Permissions::from_mode(0o600)).unwrap();
             symlink(&target, dir.path().join(name)).unwrap();
-            assert_eq!(
-                defect(Place::prepare(dir.path())),
-                Defect::Symlink,
-                "{name}"
-            );
+            assert_eq!(defect(prepare(dir.path())), Defect::Symlink, "{name}");
 
             let dir = private_dir();
             let target = dir.path().join("target");
             fs::write(&target, b"").unwrap();
             fs::set_permissions(&target, Permissions::from_mode(0o600)).unwrap();
             fs::hard_link(&target, dir.path().join(name)).unwrap();
-            assert_eq!(
-                defect(Place::prepare(dir.path())),
-                Defect::Links(2),
-                "{name}"
-            );
+            assert_eq!(defect(prepare(dir.path())), Defect::Links(2), "{name}");
         }
         let parent = private_dir();
         fs::create_dir(parent.path().join("real")).unwrap();
         symlink(parent.path().join("real"), parent.path().join("link")).unwrap();
         assert_eq!(
-            defect(Place::prepare(&parent.path().join("link"))),
+            defect(prepare(&parent.path().join("link"))),
             Defect::Symlink
         );
     }
@@ -353,17 +357,14 @@ mod tests {
         let dir = private_dir();
         let (found, expected) = (ours(), ours() + 1);
         assert_eq!(
-            defect(Place::prepare_as(dir.path(), expected)),
+            defect(Place::prepare_as(dir.path(), expected, |_| Ok(()))),
             Defect::Owner { found, expected }
         );
         fs::create_dir(dir.path().join(DATABASE)).unwrap();
-        assert_eq!(
-            defect(Place::prepare(dir.path())),
-            Defect::Kind("regular file")
-        );
+        assert_eq!(defect(prepare(dir.path())), Defect::Kind("regular file"));
         let file = dir.path().join("file");
         fs::write(&file, b"").unwrap();
-        assert_eq!(defect(Place::prepare(&file)), Defect::Kind("directory"));
+        assert_eq!(defect(prepare(&file)), Defect::Kind("directory"));
     }
 
     #[test]
@@ -372,17 +373,40 @@ mod tests {
         let wal = dir.path().join(COMPANIONS[0]);
         fs::write(&wal, b"x").unwrap();
         fs::set_permissions(&wal, Permissions::from_mode(0o600)).unwrap();
-        assert!(matches!(
-            Place::prepare(dir.path()),
-            Err(PlaceError::Orphaned(_))
-        ));
+        assert!(matches!(prepare(dir.path()), Err(PlaceError::Orphaned(_))));
         assert!(!dir.path().join(DATABASE).exists());
+    }
+
+    #[test]
+    fn a_new_database_is_named_when_it_is_complete() {
+        let dir = private_dir();
+        let half = |new: &Path| -> Result<(), PlaceError> {
+            fs::write(new, b"half").unwrap();
+            Err(failed("building", new)(io::Error::other("interrupted")))
+        };
+        assert!(Place::prepare(dir.path(), half).is_err());
+        assert!(!dir.path().join(DATABASE).exists());
+        let place = Place::prepare(dir.path(), |new| -> Result<(), PlaceError> {
+            assert_eq!(
+                fs::read(new).unwrap(),
+                b"",
+                "nothing of the interrupted start is taken over"
+            );
+            fs::write(new, b"whole").unwrap();
+            Ok(())
+        });
+        assert_eq!(fs::read(place.unwrap().database()).unwrap(), b"whole");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        Place::prepare(dir.path(), |_| -> Result<(), PlaceError> {
+            panic!("built twice")
+        })
+        .unwrap();
     }
 
     #[test]
     fn an_exchanged_file_is_noticed() {
         let dir = private_dir();
-        let place = Place::prepare(dir.path()).unwrap();
+        let place = prepare(dir.path()).unwrap();
         let other = dir.path().join("other");
         fs::write(&other, b"").unwrap();
         fs::set_permissions(&other, Permissions::from_mode(0o600)).unwrap();

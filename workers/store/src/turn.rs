@@ -337,6 +337,8 @@ impl Store {
             None => {}
         }
         let into = conversation::enter(&tx, conversation.as_str(), now)?;
+        tx.prepare_cached("DELETE FROM appends WHERE conversation = ?1 AND created_at < ?2")?
+            .execute(params![into, now.saturating_sub(limits.run_age_ms)])?;
         // A run id can't hold a colon: no turn of a run has this name.
         conversation::append(&tx, &limits, into, &format!("append:{key}"), messages, now)?;
         let revision = conversation::disturb(&tx, into)?;

@@ -43,7 +43,8 @@ fn refused(change: impl FnOnce(&mut Vec<u8>)) -> StoreError {
 #[test]
 fn damage_is_reported_and_never_replaced() {
     let page = 4096;
-    let cases: [(&str, Damage); 4] = [
+    let cases: [(&str, Damage); 5] = [
+        ("empty", |b| b.clear()),
         ("no header", |b| b[..16].fill(b'x')),
         ("cut", |b| b.truncate(b.len() / 2)),
         ("a page of noise", |b| {

@@ -299,6 +299,22 @@ fn records_of_runs_are_retired_by_number_and_age_but_never_running_ones() {
 }
 
 #[test]
+fn the_keys_of_appends_are_kept_for_a_year() {
+    let dir = state();
+    let mut store = open(dir.path());
+    let mut append = |key: &str, now| {
+        store
+            .append_history(&conversation(CONVERSATION), key, &pair("x"), now)
+            .unwrap()
+            .repeated
+    };
+    assert!(!append("old", 0));
+    assert!(!append("between", 365 * DAY) && append("old", 365 * DAY));
+    assert!(!append("later", 365 * DAY + 1) && !append("old", 365 * DAY + 1));
+    assert!(append("between", 365 * DAY + 1));
+}
+
+#[test]
 fn a_full_disk_is_a_typed_refusal_and_loses_nothing() {
     let dir = state();
     let mut store = with(dir.path(), |l| l.max_pages = 200);

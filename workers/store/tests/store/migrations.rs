@@ -1,11 +1,12 @@
 use crate::kit::*;
 use mono_store::{Limits, Store, migrate, place::Place};
 use rusqlite::Connection;
+use sha2::{Digest, Sha256};
 use std::path::Path;
 
 /// A database as a release with schema `number` left it, with data in every table it had.
 fn build(dir: &Path, number: u32) {
-    let place = Place::prepare(dir).unwrap();
+    let place = Place::prepare(dir, mono_store::db::create).unwrap();
     let mut db = Connection::open(place.database()).unwrap();
     db.pragma_update(None, "foreign_keys", true).unwrap();
     migrate::up_to(&mut db, number).unwrap();
@@ -95,6 +96,18 @@ fn every_earlier_schema_comes_up_to_date_with_its_data() {
             .count();
         assert_eq!(orphans, 0, "from {number}");
     }
+}
+
+/// A step that ran on somebody's database is history: a change of it would never run there.
+#[test]
+fn numbered_steps_are_never_edited() {
+    let known = [
+        "1cffbc4f8b9d80934475bb99634ac559a429f82ac08bd6c22e8248c1f98316fb",
+        "4eab2c597c32485835757e67559f0a9bbf18e6f96e275dbda08edc490b02fe42",
+        "98c0d954e7c3a359594afdbfb4d97dd490004b52855488bf2f573ef535385c32",
+    ];
+    let found = migrate::STEPS.map(|step| hex::encode(Sha256::digest(step)));
+    assert_eq!(found, known, "add a new step instead");
 }
 
 #[test]
