@@ -113,7 +113,7 @@ pub fn check(path: &Path, env: &Env) -> Report {
             details.push(look.line(problem));
             match problem.severity {
                 Severity::Error => status = Status::Error,
-                // The trap of facts 1.3: an empty allowlist looks like a default.
+                // A well-known trap: an empty allowlist looks like a default.
                 Severity::Warning if problem.code == "no_tools" && status == Status::Ok => {
                     status = Status::Waiting
                 }

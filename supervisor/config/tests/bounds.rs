@@ -218,7 +218,7 @@ fn numbers() -> Vec<(&'static str, Value, Value, Value)> {
     ]
 }
 
-/// Defaults that are no numbers, by facts' key table.
+/// Defaults that are no numbers.
 fn others() -> Vec<(&'static str, Value)> {
     vec![
         ("runtime.workspace", json!(".")),

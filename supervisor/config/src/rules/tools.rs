@@ -8,7 +8,7 @@ use crate::secret::looks_secret;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Tools that the policy knows (facts 4.1, spec s3 "MCP servers").
+/// Tools that the policy knows (spec s3, "MCP servers").
 pub const TOOL_NAMES: &[&str] = &[
     "Read",
     "Write",
