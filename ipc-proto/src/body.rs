@@ -80,15 +80,24 @@ impl Body {
     pub fn unpack(self, fds: &mut VecDeque<OwnedFd>, max: usize) -> Result<Vec<u8>, BodyError> {
         match self {
             Self::Inline(bytes) if bytes.len() <= max => Ok(bytes),
-            Self::Inline(bytes) => Err(BodyError::TooLarge { found: bytes.len() as u64, max }),
+            Self::Inline(bytes) => Err(BodyError::TooLarge {
+                found: bytes.len() as u64,
+                max,
+            }),
             Self::Sealed(announced) => {
                 let fd = fds.pop_front().ok_or(BodyError::NoDescriptor)?;
                 if announced > max as u64 {
-                    return Err(BodyError::TooLarge { found: announced, max });
+                    return Err(BodyError::TooLarge {
+                        found: announced,
+                        max,
+                    });
                 }
                 let bytes = memfd::read_sealed(fd.as_fd(), max)?;
                 if bytes.len() as u64 != announced {
-                    return Err(BodyError::Length { announced, found: bytes.len() as u64 });
+                    return Err(BodyError::Length {
+                        announced,
+                        found: bytes.len() as u64,
+                    });
                 }
                 Ok(bytes)
             }
@@ -119,7 +128,10 @@ mod tests {
         assert!(fd.is_none() && matches!(body, Body::Inline(_)));
         let (body, fd) = Body::pack(vec![2; MAX_INLINE + 1]).unwrap();
         let mut fds: VecDeque<OwnedFd> = fd.into_iter().collect();
-        assert_eq!(body.unpack(&mut fds, 1 << 20).unwrap(), vec![2; MAX_INLINE + 1]);
+        assert_eq!(
+            body.unpack(&mut fds, 1 << 20).unwrap(),
+            vec![2; MAX_INLINE + 1]
+        );
     }
 
     #[test]
@@ -127,13 +139,25 @@ mod tests {
         let plain = tempfile::tempfile().unwrap();
         plain.set_len(40_000).unwrap();
         let mut fds = VecDeque::from([OwnedFd::from(plain)]);
-        assert!(matches!(Body::Sealed(40_000).unpack(&mut fds, 1 << 20), Err(BodyError::Sealed(_))));
-        assert!(matches!(Body::Sealed(1).unpack(&mut VecDeque::new(), 10), Err(BodyError::NoDescriptor)));
+        assert!(matches!(
+            Body::Sealed(40_000).unpack(&mut fds, 1 << 20),
+            Err(BodyError::Sealed(_))
+        ));
+        assert!(matches!(
+            Body::Sealed(1).unpack(&mut VecDeque::new(), 10),
+            Err(BodyError::NoDescriptor)
+        ));
         let (_, fd) = Body::pack(vec![0; 40_000]).unwrap();
         let mut fds: VecDeque<OwnedFd> = fd.into_iter().collect();
-        assert!(matches!(Body::Sealed(39_999).unpack(&mut fds, 1 << 20), Err(BodyError::Length { .. })));
         assert!(matches!(
-            Body::Sealed(u64::MAX).unpack(&mut VecDeque::from([OwnedFd::from(tempfile::tempfile().unwrap())]), 10),
+            Body::Sealed(39_999).unpack(&mut fds, 1 << 20),
+            Err(BodyError::Length { .. })
+        ));
+        assert!(matches!(
+            Body::Sealed(u64::MAX).unpack(
+                &mut VecDeque::from([OwnedFd::from(tempfile::tempfile().unwrap())]),
+                10
+            ),
             Err(BodyError::TooLarge { .. })
         ));
     }

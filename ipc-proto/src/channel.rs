@@ -39,7 +39,10 @@ pub struct Fault {
 impl Fault {
     /// A fault of this code.
     pub fn new(code: &str, message: impl Into<String>) -> Self {
-        Self { code: code.to_owned(), message: message.into() }
+        Self {
+            code: code.to_owned(),
+            message: message.into(),
+        }
     }
 }
 
@@ -96,7 +99,10 @@ pub struct Client<E: Edge> {
 
 impl<E: Edge> Clone for Client<E> {
     fn clone(&self) -> Self {
-        Self { state: self.state.clone(), reader: self.reader.clone() }
+        Self {
+            state: self.state.clone(),
+            reader: self.reader.clone(),
+        }
     }
 }
 
@@ -123,7 +129,10 @@ impl<E: Edge> Client<E> {
             gone: Notify::new(),
         });
         let task = tokio::spawn(read_replies(state.clone(), receiver));
-        Ok(Self { state, reader: Arc::new(AbortOnDrop(task.abort_handle())) })
+        Ok(Self {
+            state,
+            reader: Arc::new(AbortOnDrop(task.abort_handle())),
+        })
     }
 
     /// Sends a request and returns its replies one by one.
@@ -140,10 +149,23 @@ impl<E: Edge> Client<E> {
         let (queue, replies) = mpsc::unbounded_channel();
         let untaken = Arc::new(AtomicU64::new(0));
         match locked(&self.state.pending).as_mut() {
-            Some(pending) => pending.insert(id, Pending { queue, untaken: untaken.clone() }),
+            Some(pending) => pending.insert(
+                id,
+                Pending {
+                    queue,
+                    untaken: untaken.clone(),
+                },
+            ),
             None => return Err(CallError::Gone(E::NAME)),
         };
-        let replies = Replies { client: self.clone(), id, replies, untaken, owed: 0, finished: false };
+        let replies = Replies {
+            client: self.clone(),
+            id,
+            replies,
+            untaken,
+            owed: 0,
+            finished: false,
+        };
         let ms = deadline.map_or(0, |d| u32::try_from(d.as_millis()).unwrap_or(u32::MAX));
         match self.state.sender.send(id, ms, request, &borrow(fds)).await {
             Ok(()) => Ok(replies),
@@ -175,7 +197,10 @@ impl<E: Edge> Client<E> {
         };
         tokio::time::timeout(timeout, answer)
             .await
-            .unwrap_or(Err(CallError::Timeout { edge: E::NAME, ms: timeout.as_millis() }))
+            .unwrap_or(Err(CallError::Timeout {
+                edge: E::NAME,
+                ms: timeout.as_millis(),
+            }))
     }
 
     /// Waits until the other end is closed.
@@ -206,7 +231,9 @@ async fn read_replies<E: Edge>(state: Arc<ClientState<E>>, mut receiver: LinkRec
     let reason = error.map(|e| e.to_string());
     for (_, call) in pending.into_iter().flatten() {
         let _ = call.queue.send(Err(match &reason {
-            Some(text) => LinkError::Violation(Violation::new("a reply of the table", text.clone())).into(),
+            Some(text) => {
+                LinkError::Violation(Violation::new("a reply of the table", text.clone())).into()
+            }
             None => CallError::Gone(E::NAME),
         }));
     }
@@ -215,7 +242,9 @@ async fn read_replies<E: Edge>(state: Arc<ClientState<E>>, mut receiver: LinkRec
 
 fn deliver<E: Edge>(state: &ClientState<E>, packet: Incoming<E::Reply>) -> Result<(), Violation> {
     let mut pending = locked(&state.pending);
-    let Some(pending) = pending.as_mut() else { return Ok(()) };
+    let Some(pending) = pending.as_mut() else {
+        return Ok(());
+    };
     let (item, last) = match packet.payload {
         Payload::Message(reply) => {
             let last = E::is_final(&reply);
@@ -227,9 +256,14 @@ fn deliver<E: Edge>(state: &ClientState<E>, packet: Incoming<E::Reply>) -> Resul
         }
     };
     // A reply to a call that was withdrawn meanwhile is dropped with its descriptors.
-    let Some(call) = pending.get(&packet.id) else { return Ok(()) };
+    let Some(call) = pending.get(&packet.id) else {
+        return Ok(());
+    };
     if !last && call.untaken.fetch_add(1, Ordering::Relaxed) >= u64::from(WINDOW) {
-        return Err(Violation::new(format!("at most {WINDOW} messages in flight"), "more of them"));
+        return Err(Violation::new(
+            format!("at most {WINDOW} messages in flight"),
+            "more of them",
+        ));
     }
     let _ = call.queue.send(item);
     if last {
@@ -255,7 +289,11 @@ impl<E: Edge> Replies<E> {
         if self.finished {
             return None;
         }
-        let item = self.replies.recv().await.unwrap_or(Err(CallError::Gone(E::NAME)));
+        let item = self
+            .replies
+            .recv()
+            .await
+            .unwrap_or(Err(CallError::Gone(E::NAME)));
         match &item {
             Ok((reply, _)) if !E::is_final(reply) => {
                 self.untaken.fetch_sub(1, Ordering::Relaxed);
@@ -279,7 +317,9 @@ impl<E: Edge> Drop for Replies<E> {
         if self.finished {
             return;
         }
-        let known = locked(&self.client.state.pending).as_mut().and_then(|p| p.remove(&self.id));
+        let known = locked(&self.client.state.pending)
+            .as_mut()
+            .and_then(|p| p.remove(&self.id));
         if known.is_some()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -324,7 +364,12 @@ impl<E: Edge> Server<E> {
     /// When the descriptor can't be registered with the runtime.
     pub fn new(fd: OwnedFd, requester: Role) -> io::Result<Self> {
         let Link { sender, receiver } = Link::new(fd, Guard::serving(requester))?;
-        Ok(Self { sender, receiver, calls: Calls::default(), edge: std::marker::PhantomData })
+        Ok(Self {
+            sender,
+            receiver,
+            calls: Calls::default(),
+            edge: std::marker::PhantomData,
+        })
     }
 
     /// The next request, or `None` when the requester closed its end; every call under way is
@@ -377,8 +422,14 @@ impl<E: Edge> Server<E> {
                     running.cancel();
                 }
                 (Payload::Credit(n), Some(running)) => {
-                    if n > WINDOW || running.credit.available_permits() + n as usize > WINDOW as usize {
-                        return Err(Violation::new(format!("credit up to {WINDOW}"), n.to_string()).into());
+                    if n > WINDOW
+                        || running.credit.available_permits() + n as usize > WINDOW as usize
+                    {
+                        return Err(Violation::new(
+                            format!("credit up to {WINDOW}"),
+                            n.to_string(),
+                        )
+                        .into());
                     }
                     running.credit.add_permits(n as usize);
                 }
@@ -481,7 +532,9 @@ impl<E: Edge> Drop for Responder<E> {
             let sender = self.sender.clone();
             let id = self.id;
             runtime.spawn(async move {
-                sender.fault(id, &Fault::new("internal", "the request was dropped")).await
+                sender
+                    .fault(id, &Fault::new("internal", "the request was dropped"))
+                    .await
             });
         }
     }
@@ -502,7 +555,10 @@ impl EventSender {
     /// # Errors
     /// When the descriptor can't be registered with the runtime.
     pub fn new(fd: OwnedFd, channel: Role) -> io::Result<Self> {
-        let Link { sender, mut receiver } = Link::new(fd, Guard::serving(channel))?;
+        let Link {
+            sender,
+            mut receiver,
+        } = Link::new(fd, Guard::serving(channel))?;
         let running = Arc::new(Running {
             credit: Semaphore::new(WINDOW as usize),
             cancelled: Notify::new(),
@@ -511,8 +567,10 @@ impl EventSender {
         let shared = running.clone();
         let task = tokio::spawn(async move {
             // Only credit comes this way; anything else, and the end, closes the stream.
-            while let Ok(Some(Incoming { payload: Payload::Credit(n), .. })) =
-                receiver.recv::<RunEvent>().await
+            while let Ok(Some(Incoming {
+                payload: Payload::Credit(n),
+                ..
+            })) = receiver.recv::<RunEvent>().await
             {
                 if n > WINDOW || shared.credit.available_permits() + n as usize > WINDOW as usize {
                     break;
@@ -521,7 +579,11 @@ impl EventSender {
             }
             shared.cancel();
         });
-        Ok(Self { sender, running, reader: Arc::new(AbortOnDrop(task.abort_handle())) })
+        Ok(Self {
+            sender,
+            running,
+            reader: Arc::new(AbortOnDrop(task.abort_handle())),
+        })
     }
 
     /// Sends one event, waiting for credit. False when the reader is gone.
@@ -560,7 +622,11 @@ impl EventReceiver {
     /// When the descriptor can't be registered with the runtime.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let Link { sender, receiver } = Link::new(fd, Guard::serving(Role::Run))?;
-        Ok(Self { sender, receiver, owed: 0 })
+        Ok(Self {
+            sender,
+            receiver,
+            owed: 0,
+        })
     }
 
     /// The next event, or `None` when the run's process is gone without a final event.
@@ -574,7 +640,11 @@ impl EventReceiver {
             let _ = self.sender.credit(0, n).await;
         }
         match self.receiver.recv::<RunEvent>().await? {
-            Some(Incoming { payload: Payload::Message(event), fds, .. }) => {
+            Some(Incoming {
+                payload: Payload::Message(event),
+                fds,
+                ..
+            }) => {
                 self.owed += 1;
                 Ok(Some((event, fds)))
             }

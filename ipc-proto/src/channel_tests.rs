@@ -7,16 +7,25 @@ use crate::{Body, Link};
 use std::os::fd::AsFd;
 
 fn request() -> Request {
-    Request::Complete { request: Body::Inline(b"{}".to_vec()) }
+    Request::Complete {
+        request: Body::Inline(b"{}".to_vec()),
+    }
 }
 
 fn done() -> Reply {
-    Reply::Done { finish: FinishReason::Stop, model: "demo:scripted".into(), failovers: vec![] }
+    Reply::Done {
+        finish: FinishReason::Stop,
+        model: "demo:scripted".into(),
+        failovers: vec![],
+    }
 }
 
 fn egress() -> (Client<Egress>, Server<Egress>) {
     let (a, b) = pair().unwrap();
-    (Client::new(a, Role::Egress).unwrap(), Server::new(b, Role::Run).unwrap())
+    (
+        Client::new(a, Role::Egress).unwrap(),
+        Server::new(b, Role::Run).unwrap(),
+    )
 }
 
 #[tokio::test]
@@ -26,17 +35,32 @@ async fn a_stream_arrives_in_order_and_ends() {
         let call = server.recv().await.unwrap().unwrap();
         let serve = async {
             for n in 0..500 {
-                call.responder.send(&Reply::TextDelta { text: n.to_string() }, &[]).await.unwrap();
+                call.responder
+                    .send(
+                        &Reply::TextDelta {
+                            text: n.to_string(),
+                        },
+                        &[],
+                    )
+                    .await
+                    .unwrap();
             }
             call.responder.send(&done(), &[]).await.unwrap();
         };
         // Credit arrives through `recv`, so both must run.
-        tokio::join!(serve, async { assert!(server.recv().await.unwrap().is_none()) });
+        tokio::join!(serve, async {
+            assert!(server.recv().await.unwrap().is_none())
+        });
     });
     let mut replies = client.stream(&request(), &[], None).await.unwrap();
     for n in 0..500 {
         let (reply, _) = replies.next().await.unwrap().unwrap();
-        assert_eq!(reply, Reply::TextDelta { text: n.to_string() });
+        assert_eq!(
+            reply,
+            Reply::TextDelta {
+                text: n.to_string()
+            }
+        );
     }
     assert_eq!(replies.next().await.unwrap().unwrap().0, done());
     assert!(replies.next().await.is_none());
@@ -50,11 +74,16 @@ async fn a_reader_that_stops_stops_its_writer_at_the_window() {
     let _replies = client.stream(&request(), &[], None).await.unwrap();
     let call = server.recv().await.unwrap().unwrap();
     for _ in 0..WINDOW {
-        call.responder.send(&Reply::TextDelta { text: "x".into() }, &[]).await.unwrap();
+        call.responder
+            .send(&Reply::TextDelta { text: "x".into() }, &[])
+            .await
+            .unwrap();
     }
     let one_more = Reply::TextDelta { text: "x".into() };
-    let blocked =
-        tokio::time::timeout(Duration::from_millis(100), call.responder.send(&one_more, &[]));
+    let blocked = tokio::time::timeout(
+        Duration::from_millis(100),
+        call.responder.send(&one_more, &[]),
+    );
     assert!(blocked.await.is_err());
 }
 
@@ -81,7 +110,10 @@ async fn an_owner_that_dies_fails_every_call() {
         drop(server);
         drop(call);
     });
-    assert!(matches!(answer, Err(CallError::Gone("egress") | CallError::Fault(_))), "{answer:?}");
+    assert!(
+        matches!(answer, Err(CallError::Gone("egress") | CallError::Fault(_))),
+        "{answer:?}"
+    );
     client.closed().await;
     let after = client.call(&request(), &[], Duration::from_secs(10)).await;
     assert!(matches!(after, Err(CallError::Gone("egress"))));
@@ -90,7 +122,9 @@ async fn an_owner_that_dies_fails_every_call() {
 #[tokio::test]
 async fn a_silent_owner_is_a_timeout() {
     let (client, mut server) = egress();
-    let answer = client.call(&request(), &[], Duration::from_millis(20)).await;
+    let answer = client
+        .call(&request(), &[], Duration::from_millis(20))
+        .await;
     assert!(matches!(answer, Err(CallError::Timeout { .. })));
     let call = server.recv().await.unwrap().unwrap();
     assert_eq!(call.deadline, Some(Duration::from_millis(20)));
@@ -120,8 +154,14 @@ async fn more_calls_than_the_bound_are_busy() {
     }
     let mut extra = client.stream(&echo, &[], None).await.unwrap();
     let reading = tokio::spawn(async move { server.recv().await.map(|c| c.is_some()) });
-    assert!(matches!(extra.next().await, Some(Err(CallError::Fault(Fault { code, .. }))) if code == "busy"));
-    calls[0].responder.send(&BenchReply::Echoed { bytes: vec![1] }, &[]).await.unwrap();
+    assert!(
+        matches!(extra.next().await, Some(Err(CallError::Fault(Fault { code, .. }))) if code == "busy")
+    );
+    calls[0]
+        .responder
+        .send(&BenchReply::Echoed { bytes: vec![1] }, &[])
+        .await
+        .unwrap();
     assert!(open[0].next().await.unwrap().is_ok());
     let _again = client.stream(&echo, &[], None).await.unwrap();
     assert!(reading.await.unwrap().unwrap());
@@ -151,7 +191,12 @@ async fn hostile_packets_end_the_channel_with_a_reason() {
         ("unknown kind", 0x7777, good.clone(), 0),
         ("too many descriptors", 0x0401, good.clone(), 2),
         ("sixteen descriptors", 0x0401, good.clone(), 16),
-        ("a fault as a request", crate::table::FAULT, crate::codec::encode(&Fault::new("a", "b")).unwrap(), 0),
+        (
+            "a fault as a request",
+            crate::table::FAULT,
+            crate::codec::encode(&Fault::new("a", "b")).unwrap(),
+            0,
+        ),
         ("cancel with a body", crate::table::CANCEL, vec![1], 0),
         ("empty", 0x0401, vec![], 0),
     ];
@@ -175,7 +220,10 @@ async fn too_much_credit_ends_the_channel() {
 async fn a_flood_over_the_window_ends_the_clients_channel() {
     let (a, b) = pair().unwrap();
     let client: Client<Egress> = Client::new(a, Role::Egress).unwrap();
-    let Link { sender, mut receiver } = Link::new(b, Guard::serving(Role::Run)).unwrap();
+    let Link {
+        sender,
+        mut receiver,
+    } = Link::new(b, Guard::serving(Role::Run)).unwrap();
     let mut replies = client.stream(&request(), &[], None).await.unwrap();
     receiver.recv::<Request>().await.unwrap().unwrap();
     let flood = |sender: LinkSender| async move {
@@ -201,17 +249,40 @@ async fn events_flow_with_credit_and_closing_the_reader_is_noticed() {
     let writer = events.clone();
     let writing = tokio::spawn(async move {
         for n in 0..300 {
-            assert!(writer.send(&RunEvent::Append { text: n.to_string() }, &[]).await);
+            assert!(
+                writer
+                    .send(
+                        &RunEvent::Append {
+                            text: n.to_string()
+                        },
+                        &[]
+                    )
+                    .await
+            );
         }
     });
     for n in 0..300 {
         let (event, _) = reader.next().await.unwrap().unwrap();
-        assert_eq!(event, RunEvent::Append { text: n.to_string() });
+        assert_eq!(
+            event,
+            RunEvent::Append {
+                text: n.to_string()
+            }
+        );
     }
     writing.await.unwrap();
     drop(reader);
     events.closed().await;
-    assert!(!events.send(&RunEvent::Append { text: String::new() }, &[]).await);
+    assert!(
+        !events
+            .send(
+                &RunEvent::Append {
+                    text: String::new()
+                },
+                &[]
+            )
+            .await
+    );
 }
 
 #[tokio::test]

@@ -27,7 +27,10 @@ impl ChatMessage {
     /// A message of one text block.
     #[must_use]
     pub fn text(role: ChatRole, text: impl Into<String>) -> Self {
-        Self { role, content: vec![Block::Text { text: text.into() }] }
+        Self {
+            role,
+            content: vec![Block::Text { text: text.into() }],
+        }
     }
 
     /// All text blocks joined by nothing.

@@ -29,8 +29,8 @@ pub enum CodecError {
 /// # Errors
 /// [`CodecError::Encode`] when it doesn't fit.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
-    let bytes =
-        bincode::serde::encode_to_vec(value, CONFIG).map_err(|e| CodecError::Encode(e.to_string()))?;
+    let bytes = bincode::serde::encode_to_vec(value, CONFIG)
+        .map_err(|e| CodecError::Encode(e.to_string()))?;
     if bytes.len() > MAX_BODY {
         return Err(CodecError::Encode(format!("it has {} bytes", bytes.len())));
     }
@@ -60,16 +60,28 @@ mod tests {
         let mut bytes = encode(&7u32).unwrap();
         assert_eq!(decode::<u32>(&bytes).unwrap(), 7);
         bytes.push(0);
-        assert!(matches!(decode::<u32>(&bytes), Err(CodecError::LeftOver(1))));
+        assert!(matches!(
+            decode::<u32>(&bytes),
+            Err(CodecError::LeftOver(1))
+        ));
     }
 
     #[test]
     fn a_hostile_length_allocates_nothing() {
         let mut bytes = u64::MAX.to_le_bytes().to_vec();
         bytes.extend([1, 2, 3]);
-        assert!(matches!(decode::<Vec<u8>>(&bytes), Err(CodecError::Decode(_))));
-        assert!(matches!(decode::<String>(&bytes), Err(CodecError::Decode(_))));
-        assert!(matches!(decode::<Vec<u64>>(&bytes), Err(CodecError::Decode(_))));
+        assert!(matches!(
+            decode::<Vec<u8>>(&bytes),
+            Err(CodecError::Decode(_))
+        ));
+        assert!(matches!(
+            decode::<String>(&bytes),
+            Err(CodecError::Decode(_))
+        ));
+        assert!(matches!(
+            decode::<Vec<u64>>(&bytes),
+            Err(CodecError::Decode(_))
+        ));
     }
 
     #[test]

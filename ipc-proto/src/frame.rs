@@ -66,7 +66,26 @@ impl Header {
         if head[17..] != [0, 0, 0] {
             return Err(FrameError::Reserved);
         }
-        let [v0, v1, k0, k1, i0, i1, i2, i3, i4, i5, i6, i7, d0, d1, d2, d3, descriptors, ..] = *head;
+        let [
+            v0,
+            v1,
+            k0,
+            k1,
+            i0,
+            i1,
+            i2,
+            i3,
+            i4,
+            i5,
+            i6,
+            i7,
+            d0,
+            d1,
+            d2,
+            d3,
+            descriptors,
+            ..,
+        ] = *head;
         Ok((
             Self {
                 version: u16::from_le_bytes([v0, v1]),
@@ -105,7 +124,10 @@ mod tests {
     #[test]
     fn sizes_and_reserved_bytes_are_checked() {
         assert_eq!(Header::decode(&[0; 19]), Err(FrameError::Short(19)));
-        assert_eq!(Header::decode(&vec![0; MAX_PACKET + 1]), Err(FrameError::Long(MAX_PACKET + 1)));
+        assert_eq!(
+            Header::decode(&vec![0; MAX_PACKET + 1]),
+            Err(FrameError::Long(MAX_PACKET + 1))
+        );
         assert!(Header::decode(&vec![0; MAX_PACKET]).is_ok());
         let mut packet = [0; HEADER];
         packet[19] = 1;

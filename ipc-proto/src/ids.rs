@@ -47,7 +47,11 @@ impl RunId {
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let what = "run";
         if text.is_empty() || text.len() > MAX_RUN_ID {
-            return Err(IdError::Length { what, max: MAX_RUN_ID, found: text.len() });
+            return Err(IdError::Length {
+                what,
+                max: MAX_RUN_ID,
+                found: text.len(),
+            });
         }
         let bad = text.char_indices().find(|(i, c)| {
             !(c.is_ascii_alphanumeric() || (*i > 0 && matches!(c, '.' | '_' | '-')))
@@ -81,7 +85,11 @@ impl ConversationId {
     pub fn parse(text: &str) -> Result<Self, IdError> {
         let what = "conversation";
         if text.is_empty() || text.len() > MAX_CONVERSATION_ID {
-            return Err(IdError::Length { what, max: MAX_CONVERSATION_ID, found: text.len() });
+            return Err(IdError::Length {
+                what,
+                max: MAX_CONVERSATION_ID,
+                found: text.len(),
+            });
         }
         match text.chars().find(|c| c.is_control()) {
             Some(found) => Err(IdError::Character { what, found }),

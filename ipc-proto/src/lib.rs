@@ -43,3 +43,6 @@ pub fn common_version(ours: (u16, u16), theirs: (u16, u16)) -> Option<u16> {
     let top = ours.1.min(theirs.1);
     (theirs.0 <= theirs.1 && top >= ours.0.max(theirs.0)).then_some(top)
 }
+
+#[cfg(test)]
+mod golden_tests;

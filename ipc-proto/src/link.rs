@@ -1,10 +1,10 @@
 //! One socket pair end: sends and receives packets, checked against the table.
 
+use crate::channel::Fault;
 use crate::codec::{self, CodecError};
 use crate::frame::{FrameError, HEADER, Header, MAX_PACKET};
 use crate::message::Message;
 use crate::table::{CANCEL, CREDIT, FAULT, Guard, Violation};
-use crate::channel::Fault;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -103,7 +103,10 @@ impl Link {
     pub fn new(fd: OwnedFd, guard: Guard) -> io::Result<Self> {
         let socket = Arc::new(UnixSeqpacket::try_from(fd)?);
         Ok(Self {
-            sender: LinkSender { socket: socket.clone(), version: crate::VERSION_MAX },
+            sender: LinkSender {
+                socket: socket.clone(),
+                version: crate::VERSION_MAX,
+            },
             receiver: LinkReceiver { socket, guard },
         })
     }
@@ -140,7 +143,8 @@ impl LinkSender {
         message: &M,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), LinkError> {
-        self.send_raw(id, deadline_ms, message.kind(), &message.encode()?, fds).await
+        self.send_raw(id, deadline_ms, message.kind(), &message.encode()?, fds)
+            .await
     }
 
     /// Withdraws the request `id`.
@@ -164,7 +168,8 @@ impl LinkSender {
     /// # Errors
     /// When the peer is gone.
     pub async fn fault(&self, id: u64, fault: &Fault) -> Result<(), LinkError> {
-        self.send_raw(id, 0, FAULT, &codec::encode(fault)?, &[]).await
+        self.send_raw(id, 0, FAULT, &codec::encode(fault)?, &[])
+            .await
     }
 
     /// Sends a body of any kind; the tests of hostile packets use it too.
@@ -195,7 +200,9 @@ impl LinkSender {
                 .add_fds(fds.iter().copied())
                 .map_err(|_| Violation::new("at most 16 descriptors", fds.len().to_string()))?;
         }
-        self.socket.send_vectored_with_ancillary(&parts, &mut control).await?;
+        self.socket
+            .send_vectored_with_ancillary(&parts, &mut control)
+            .await?;
         Ok(())
     }
 }
@@ -220,11 +227,14 @@ impl LinkReceiver {
                 let room = usize::from(M::MAX_DESCRIPTORS).min(MAX_DESCRIPTORS);
                 let mut control = Control([0; CMSG_HEADER + 4 * MAX_DESCRIPTORS]);
                 let space = if room == 0 { 0 } else { CMSG_HEADER + 4 * room };
-                let (info, ancillary) = match socket.poll_recv_with_ancillary(cx, buffer, &mut control.0[..space]) {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::ConnectionReset => return Poll::Ready(Ok(None)),
-                    Poll::Ready(other) => other?,
-                };
+                let (info, ancillary) =
+                    match socket.poll_recv_with_ancillary(cx, buffer, &mut control.0[..space]) {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::ConnectionReset => {
+                            return Poll::Ready(Ok(None));
+                        }
+                        Poll::Ready(other) => other?,
+                    };
                 let mut fds = VecDeque::new();
                 for message in ancillary.into_messages() {
                     if let OwnedAncillaryMessage::FileDescriptors(list) = message {
@@ -295,7 +305,12 @@ pub fn decode<M: Message>(
             Payload::Message(message)
         }
     };
-    Ok(Incoming { id: header.id, deadline_ms: header.deadline_ms, payload, fds })
+    Ok(Incoming {
+        id: header.id,
+        deadline_ms: header.deadline_ms,
+        payload,
+        fds,
+    })
 }
 
 /// Length in bytes that a message takes on the wire.

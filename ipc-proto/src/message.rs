@@ -4,7 +4,7 @@ use crate::codec::{self, CodecError};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// One direction of an edge: an enum whose variants are message kinds.
-pub trait Message: Serialize + DeserializeOwned + std::fmt::Debug + Send + 'static {
+pub trait Message: Serialize + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static {
     /// Most descriptors that any kind of this direction carries; sizes the receive buffer.
     const MAX_DESCRIPTORS: u8;
 

@@ -86,7 +86,8 @@ pub struct PartOutcome {
 }
 
 /// The fixed overflow message (spec s0).
-const OVERFLOW_MESSAGE: &str = "Additional reply parts exceeded the bounded delivery outcome limit.";
+const OVERFLOW_MESSAGE: &str =
+    "Additional reply parts exceeded the bounded delivery outcome limit.";
 
 fn outcome(index: usize, part: &ReplyPart) -> PartOutcome {
     let (part_type, code, message) = match part {
@@ -106,14 +107,23 @@ fn outcome(index: usize, part: &ReplyPart) -> PartOutcome {
             }
         }
     };
-    PartOutcome { part_index: index, part_type, status: "failed", code, message, affected_part_count: None }
+    PartOutcome {
+        part_index: index,
+        part_type,
+        status: "failed",
+        code,
+        message,
+        affected_part_count: None,
+    }
 }
 
 /// The constant that goes with a failure code; producer text is never copied (spec s0).
 #[must_use]
 pub fn failure_message(code: &str) -> &'static str {
     match code {
-        "app_capability_mismatch" => "The app needs a capability that this destination does not have.",
+        "app_capability_mismatch" => {
+            "The app needs a capability that this destination does not have."
+        }
         "app_connection_closed" => "The app's connection is closed.",
         "app_resource_invalid" => "The app's resource is not valid.",
         "artifact_expired" => "The file is no longer kept.",
@@ -130,8 +140,17 @@ pub fn failure_message(code: &str) -> &'static str {
 /// above 20 the first 19 and one counted aggregate. Empty for no parts (the field is left out).
 #[must_use]
 pub fn outcomes(parts: &[ReplyPart]) -> Vec<PartOutcome> {
-    let kept = if parts.len() > MAX_PARTS { MAX_PARTS - 1 } else { parts.len() };
-    let mut out: Vec<_> = parts.iter().take(kept).enumerate().map(|(i, p)| outcome(i, p)).collect();
+    let kept = if parts.len() > MAX_PARTS {
+        MAX_PARTS - 1
+    } else {
+        parts.len()
+    };
+    let mut out: Vec<_> = parts
+        .iter()
+        .take(kept)
+        .enumerate()
+        .map(|(i, p)| outcome(i, p))
+        .collect();
     if parts.len() > MAX_PARTS {
         out.push(PartOutcome {
             part_index: MAX_PARTS - 1,
@@ -162,7 +181,10 @@ mod tests {
     fn attachment() -> ReplyPart {
         ReplyPart::Attachment {
             id: "p".into(),
-            reference: ArtifactReference { scheme: "mono-agent-artifact".into(), id: "a".into() },
+            reference: ArtifactReference {
+                scheme: "mono-agent-artifact".into(),
+                id: "a".into(),
+            },
             name: "x.csv".into(),
             media_type: "text/csv".into(),
             size_bytes: 1,
@@ -185,9 +207,14 @@ mod tests {
         let parts = [failure("artifact_missing"), failure("my_code")];
         let out = outcomes(&parts);
         assert_eq!(out[0].code, "artifact_missing");
-        assert_eq!((out[1].part_type, out[1].code), ("unknown", "unsupported_destination"));
+        assert_eq!(
+            (out[1].part_type, out[1].code),
+            ("unknown", "unsupported_destination")
+        );
         let json = serde_json::to_string(&out).unwrap();
-        assert!(!json.contains("producer") && !json.contains("secret") && !json.contains("my_code"));
+        assert!(
+            !json.contains("producer") && !json.contains("secret") && !json.contains("my_code")
+        );
     }
 
     #[test]
@@ -195,14 +222,21 @@ mod tests {
         let out = outcomes(&vec![attachment(); 21]);
         assert_eq!(out.len(), 20);
         assert_eq!(out[19].affected_part_count, Some(2));
-        assert_eq!((out[19].part_type, out[19].code, out[19].message), ("unknown", "reply_part_too_large", OVERFLOW_MESSAGE));
-        assert_eq!(outcomes(&vec![attachment(); 20])[19].affected_part_count, None);
+        assert_eq!(
+            (out[19].part_type, out[19].code, out[19].message),
+            ("unknown", "reply_part_too_large", OVERFLOW_MESSAGE)
+        );
+        assert_eq!(
+            outcomes(&vec![attachment(); 20])[19].affected_part_count,
+            None
+        );
         assert!(outcomes(&[]).is_empty());
     }
 
     #[test]
     fn every_code_has_a_message_of_its_own() {
-        let all: std::collections::BTreeSet<_> = FAILURE_CODES.iter().map(|c| failure_message(c)).collect();
+        let all: std::collections::BTreeSet<_> =
+            FAILURE_CODES.iter().map(|c| failure_message(c)).collect();
         assert_eq!(all.len(), FAILURE_CODES.len());
     }
 }

@@ -72,7 +72,14 @@ const fn rule(
     once: bool,
     descriptors: (u8, u8),
 ) -> Rule {
-    Rule { kind, name, senders, phase, once, descriptors }
+    Rule {
+        kind,
+        name,
+        senders,
+        phase,
+        once,
+        descriptors,
+    }
 }
 
 const MANY: bool = false;
@@ -120,7 +127,14 @@ pub const RULES: &[Rule] = &[
     rule(0x0142, "Failed", Senders::Workers, Starting, MANY, (0, 0)),
     rule(0x0143, "Pong", Senders::Workers, Serving, MANY, (0, 0)),
     rule(0x0144, "StartRun", Senders::Channels, Serving, MANY, (0, 1)),
-    rule(0x0145, "CancelRun", Senders::Channels, Serving, MANY, (0, 0)),
+    rule(
+        0x0145,
+        "CancelRun",
+        Senders::Channels,
+        Serving,
+        MANY,
+        (0, 0),
+    ),
     rule(0x0146, "StartServer", BRIDGE, Serving, MANY, (0, 0)),
     rule(0x0147, "StopServer", BRIDGE, Serving, MANY, (0, 0)),
     rule(0x0148, "RunDone", RUN, Serving, ONCE, (0, 0)),
@@ -132,10 +146,31 @@ pub const RULES: &[Rule] = &[
     rule(0x0205, "FailRun", RUN, Serving, MANY, (0, 1)),
     rule(0x0206, "ListRuns", MONOD, Serving, MANY, (0, 0)),
     rule(0x0207, "ShowRun", MONOD, Serving, MANY, (0, 0)),
-    rule(0x0208, "RunCommitted", Senders::Only(&[Monod, Continuation]), Serving, MANY, (0, 0)),
+    rule(
+        0x0208,
+        "RunCommitted",
+        Senders::Only(&[Monod, Continuation]),
+        Serving,
+        MANY,
+        (0, 0),
+    ),
     rule(0x0209, "Interrupt", MONOD, Serving, MANY, (0, 0)),
-    rule(0x020a, "LatestHistory", Senders::Only(&[Continuation]), Serving, MANY, (0, 0)),
-    rule(0x020b, "AppendHistory", Senders::Only(&[Continuation]), Serving, MANY, (0, 1)),
+    rule(
+        0x020a,
+        "LatestHistory",
+        Senders::Only(&[Continuation]),
+        Serving,
+        MANY,
+        (0, 0),
+    ),
+    rule(
+        0x020b,
+        "AppendHistory",
+        Senders::Only(&[Continuation]),
+        Serving,
+        MANY,
+        (0, 1),
+    ),
     rule(0x0281, "Began", STORE, Serving, MANY, (0, 1)),
     rule(0x0282, "Recorded", STORE, Serving, MANY, (0, 0)),
     rule(0x0283, "Committed", STORE, Serving, MANY, (0, 0)),
@@ -209,7 +244,10 @@ pub struct Violation {
 impl Violation {
     /// The only way to make one: both sides of the disagreement.
     pub fn new(expected: impl Into<String>, got: impl Into<String>) -> Self {
-        Self { expected: expected.into(), got: got.into() }
+        Self {
+            expected: expected.into(),
+            got: got.into(),
+        }
     }
 }
 
@@ -231,13 +269,21 @@ impl Guard {
     /// A channel whose other end is held by `sender`, ready for requests.
     #[must_use]
     pub fn serving(sender: Role) -> Self {
-        Self { sender, phase: Phase::Serving, seen: Vec::new() }
+        Self {
+            sender,
+            phase: Phase::Serving,
+            seen: Vec::new(),
+        }
     }
 
     /// A control channel before the handshake.
     #[must_use]
     pub fn greeting(sender: Role) -> Self {
-        Self { sender, phase: Phase::Greeting, seen: Vec::new() }
+        Self {
+            sender,
+            phase: Phase::Greeting,
+            seen: Vec::new(),
+        }
     }
 
     /// Moves a control channel on.
@@ -281,7 +327,10 @@ impl Guard {
         }
         if row.once {
             if self.seen.contains(&kind) {
-                return Err(Violation::new(format!("{} once", row.name), "a second one".to_owned()));
+                return Err(Violation::new(
+                    format!("{} once", row.name),
+                    "a second one".to_owned(),
+                ));
             }
             self.seen.push(kind);
         }
@@ -320,7 +369,11 @@ mod tests {
         }
         let generic = [CANCEL, CREDIT, FAULT, 0x0801, 0x0881];
         for row in RULES {
-            assert!(generic.contains(&row.kind) || all.iter().any(|(k, _)| *k == row.kind), "{}", row.name);
+            assert!(
+                generic.contains(&row.kind) || all.iter().any(|(k, _)| *k == row.kind),
+                "{}",
+                row.name
+            );
         }
     }
 
@@ -330,9 +383,20 @@ mod tests {
         for role in Role::ALL {
             for row in RULES {
                 for phase in [Phase::Greeting, Phase::Starting, Phase::Serving] {
-                    let mut guard = Guard { sender: role, phase, seen: Vec::new() };
-                    let ok = guard.admit(row.kind, usize::from(row.descriptors.0)).is_ok();
-                    assert_eq!(ok, row.senders.allows(role) && phase == row.phase, "{role} {}", row.name);
+                    let mut guard = Guard {
+                        sender: role,
+                        phase,
+                        seen: Vec::new(),
+                    };
+                    let ok = guard
+                        .admit(row.kind, usize::from(row.descriptors.0))
+                        .is_ok();
+                    assert_eq!(
+                        ok,
+                        row.senders.allows(role) && phase == row.phase,
+                        "{role} {}",
+                        row.name
+                    );
                 }
             }
             for kind in [0u16, 0x0004, 0x01ff, 0xffff] {
@@ -346,7 +410,10 @@ mod tests {
         let mut guard = Guard::serving(Role::Run);
         assert!(guard.admit(0x0201, 0).is_ok());
         let twice = guard.admit(0x0201, 0).unwrap_err();
-        assert_eq!(twice.to_string(), "protocol violation: expected BeginRun once, got a second one");
+        assert_eq!(
+            twice.to_string(),
+            "protocol violation: expected BeginRun once, got a second one"
+        );
         assert!(guard.admit(0x0301, 0).is_err());
         assert!(guard.admit(0x0301, 1).is_ok());
         assert!(guard.admit(0x0301, 2).is_err());

@@ -17,7 +17,10 @@ impl Edge for Egress {
     fn is_final(reply: &Reply) -> bool {
         matches!(
             reply,
-            Reply::Done { .. } | Reply::ModelFailed { .. } | Reply::Fetched { .. } | Reply::FetchFailed { .. }
+            Reply::Done { .. }
+                | Reply::ModelFailed { .. }
+                | Reply::Fetched { .. }
+                | Reply::FetchFailed { .. }
         )
     }
 }

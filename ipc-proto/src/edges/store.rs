@@ -249,7 +249,7 @@ messages! {
             /// The history.
             history: Body,
         } = 0x0281,
-        /// Recorded, durable.
+        /// Recorded: outlives the death of every process; the end of a run also a power cut.
         Recorded = 0x0282,
         /// The commit is durable; also answers `AppendHistory`.
         Committed {

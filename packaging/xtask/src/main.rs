@@ -1,1 +1,45 @@
-fn main() {}
+//! The project's own tasks: `cargo xtask demo`, `test`, `bench`, `fuzz`.
+#![forbid(unsafe_code)]
+
+mod build;
+mod demo;
+mod node;
+mod supply;
+mod test;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Tasks of the mono workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Start everything rootless with the embedded demo model, and say how to go on.
+    ///
+    /// With --once: run one scripted turn, print one JSON object as the last line, exit 0 when
+    /// the reply, its file and the confinement of every worker are as they should be.
+    Demo(demo::Arguments),
+    /// Run every check and test; the last line is `N passed, N failed`.
+    Test(test::Arguments),
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().task {
+        Task::Demo(arguments) => demo::run(&arguments),
+        Task::Test(arguments) => test::run(&arguments),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("xtask: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

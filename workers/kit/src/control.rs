@@ -2,8 +2,8 @@
 
 use ipc_proto::channel::Fault;
 use ipc_proto::edges::control::{
-    EdgeName, FromWorker, Peer, RunScope, RunStatus, StartRun, ToWorker, Trigger, TurnInput,
-    MAX_TURN_INPUT,
+    EdgeName, FromWorker, MAX_TURN_INPUT, Peer, RunScope, RunStatus, StartRun, ToWorker, Trigger,
+    TurnInput,
 };
 use ipc_proto::link::{LinkError, LinkReceiver, LinkSender, Payload};
 use ipc_proto::{Body, Role, RunId};
@@ -128,11 +128,24 @@ impl Control {
     ) -> Result<(ToWorker, VecDeque<OwnedFd>), ControlError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, answer) = oneshot::channel();
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, tell);
+        self.waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(id, tell);
         let fds = ipc_proto::link::borrow(fds);
-        self.sender.send(id, u32::try_from(ANSWER.as_millis()).unwrap_or(0), message, &fds).await?;
+        self.sender
+            .send(
+                id,
+                u32::try_from(ANSWER.as_millis()).unwrap_or(0),
+                message,
+                &fds,
+            )
+            .await?;
         let result = tokio::time::timeout(ANSWER, answer).await;
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        self.waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&id);
         match result {
             Ok(Ok(reply)) => Ok(reply),
             _ => Err(ControlError::NoAnswer),
@@ -151,16 +164,23 @@ impl Control {
         input: &TurnInput,
     ) -> Result<RunChannel, ControlError> {
         let (input, fd) = Body::pack_json(input)?;
-        let start = StartRun { conversation, delivery, trigger, input };
+        let start = StartRun {
+            conversation,
+            delivery,
+            trigger,
+            input,
+        };
         let fds: Vec<_> = fd.into_iter().collect();
         match self.ask(&FromWorker::StartRun { start }, &fds).await? {
             (ToWorker::RunStarted { run }, mut fds) => match fds.pop_front() {
                 Some(events) => Ok(RunChannel { run, events }),
                 None => Err(ControlError::NoAnswer),
             },
-            (ToWorker::RunRefused { refusal }, _) => {
-                Err(Fault { code: refusal.code, message: refusal.message }.into())
+            (ToWorker::RunRefused { refusal }, _) => Err(Fault {
+                code: refusal.code,
+                message: refusal.message,
             }
+            .into()),
             _ => Err(ControlError::NoAnswer),
         }
     }
@@ -170,7 +190,15 @@ impl Control {
     /// # Errors
     /// When the supervisor is gone.
     pub async fn cancel_run(&self, run: RunId, reason: &str) -> Result<(), ControlError> {
-        self.ask(&FromWorker::CancelRun { run, reason: reason.to_owned() }, &[]).await.map(|_| ())
+        self.ask(
+            &FromWorker::CancelRun {
+                run,
+                reason: reason.to_owned(),
+            },
+            &[],
+        )
+        .await
+        .map(|_| ())
     }
 
     /// Starts a configured stdio server (app-bridge).
@@ -182,13 +210,19 @@ impl Control {
         name: &str,
         run: Option<RunId>,
     ) -> Result<ServerPipes, ControlError> {
-        let wish = FromWorker::StartServer { name: name.to_owned(), run };
+        let wish = FromWorker::StartServer {
+            name: name.to_owned(),
+            run,
+        };
         match self.ask(&wish, &[]).await? {
             (ToWorker::ServerStarted { server }, mut fds) => {
                 match (fds.pop_front(), fds.pop_front(), fds.pop_front()) {
-                    (Some(stdin), Some(stdout), Some(stderr)) => {
-                        Ok(ServerPipes { server, stdin, stdout, stderr })
-                    }
+                    (Some(stdin), Some(stdout), Some(stderr)) => Ok(ServerPipes {
+                        server,
+                        stdin,
+                        stdout,
+                        stderr,
+                    }),
                     _ => Err(ControlError::NoAnswer),
                 }
             }
@@ -204,7 +238,9 @@ impl Control {
     /// # Errors
     /// When the supervisor is gone.
     pub async fn stop_server(&self, server: u64) -> Result<(), ControlError> {
-        self.ask(&FromWorker::StopServer { server }, &[]).await.map(|_| ())
+        self.ask(&FromWorker::StopServer { server }, &[])
+            .await
+            .map(|_| ())
     }
 
     /// Says how the run ended (run workers, once, after the commit).
@@ -216,15 +252,29 @@ impl Control {
         status: RunStatus,
         failure_kind: Option<String>,
     ) -> Result<(), ControlError> {
-        Ok(self.sender.send(0, 0, &FromWorker::RunDone { status, failure_kind }, &[]).await?)
+        Ok(self
+            .sender
+            .send(
+                0,
+                0,
+                &FromWorker::RunDone {
+                    status,
+                    failure_kind,
+                },
+                &[],
+            )
+            .await?)
     }
 }
 
 /// Starts the task that reads the control channel.
 pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control, Inbox) {
     let waiting = Waiting::default();
-    let control =
-        Control { sender: sender.clone(), waiting: waiting.clone(), next: Arc::new(1.into()) };
+    let control = Control {
+        sender: sender.clone(),
+        waiting: waiting.clone(),
+        next: Arc::new(1.into()),
+    };
     let (tell, inbox) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         loop {
@@ -237,38 +287,57 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 }
             };
             let mut fds = packet.fds;
-            let Payload::Message(message) = packet.payload else { break };
+            let Payload::Message(message) = packet.payload else {
+                break;
+            };
             let event = match message {
                 ToWorker::Ping { seq } => {
-                    if sender.send(0, 0, &FromWorker::Pong { seq }, &[]).await.is_err() {
+                    if sender
+                        .send(0, 0, &FromWorker::Pong { seq }, &[])
+                        .await
+                        .is_err()
+                    {
                         break;
                     }
                     continue;
                 }
-                ToWorker::Grant { channel, edge, peer } => match fds.pop_front() {
-                    Some(fd) => Event::Granted(Granted { channel, edge, peer, fd }),
+                ToWorker::Grant {
+                    channel,
+                    edge,
+                    peer,
+                } => match fds.pop_front() {
+                    Some(fd) => Event::Granted(Granted {
+                        channel,
+                        edge,
+                        peer,
+                        fd,
+                    }),
                     None => continue,
                 },
                 ToWorker::Revoke { channel } => Event::Revoked(channel),
-                ToWorker::Assign { scope, trigger, reader, input, edges } => {
-                    match input.unpack_json(&mut fds, MAX_TURN_INPUT) {
-                        Ok(input) if edges.len() == fds.len() => Event::Assigned {
-                            scope,
-                            trigger,
-                            reader,
-                            input,
-                            channels: edges.into_iter().zip(fds).collect(),
-                        },
-                        Ok(_) => {
-                            tracing::error!("the assignment's descriptors don't match its edges");
-                            break;
-                        }
-                        Err(e) => {
-                            tracing::error!("the run's input can't be read: {e}");
-                            break;
-                        }
+                ToWorker::Assign {
+                    scope,
+                    trigger,
+                    reader,
+                    input,
+                    edges,
+                } => match input.unpack_json(&mut fds, MAX_TURN_INPUT) {
+                    Ok(input) if edges.len() == fds.len() => Event::Assigned {
+                        scope,
+                        trigger,
+                        reader,
+                        input,
+                        channels: edges.into_iter().zip(fds).collect(),
+                    },
+                    Ok(_) => {
+                        tracing::error!("the assignment's descriptors don't match its edges");
+                        break;
                     }
-                }
+                    Err(e) => {
+                        tracing::error!("the run's input can't be read: {e}");
+                        break;
+                    }
+                },
                 ToWorker::CancelRun { reason } => Event::CancelRun { reason },
                 ToWorker::ServerExited { server, status } => Event::ServerExited { server, status },
                 ToWorker::Drain => Event::Drain,
@@ -278,8 +347,10 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 | ToWorker::ServerStarted { .. }
                 | ToWorker::ServerFailed { .. }
                 | ToWorker::Done) => {
-                    let waiter =
-                        waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&packet.id);
+                    let waiter = waiting
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .remove(&packet.id);
                     if let Some(waiter) = waiter {
                         let _ = waiter.send((answer, fds));
                     }
@@ -291,7 +362,10 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 break;
             }
         }
-        waiting.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        waiting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
         let _ = tell.send(Event::Shutdown);
     });
     (control, inbox)

@@ -72,8 +72,12 @@ impl Starting {
 
     /// Takes every descriptor whose name begins with `prefix`, keyed by the rest of the name.
     pub fn descriptors(&mut self, prefix: &str) -> BTreeMap<String, OwnedFd> {
-        let names: Vec<_> =
-            self.descriptors.keys().filter(|k| k.starts_with(prefix)).cloned().collect();
+        let names: Vec<_> = self
+            .descriptors
+            .keys()
+            .filter(|k| k.starts_with(prefix))
+            .cloned()
+            .collect();
         names
             .into_iter()
             .filter_map(|n| {
@@ -89,10 +93,20 @@ impl Starting {
     /// # Errors
     /// When the sandbox is weaker than the policy: the worker must end.
     pub async fn ready(self) -> Result<(Control, Inbox), KitError> {
-        let Self { role, descriptors, link: Link { sender, mut receiver }, .. } = self;
+        let Self {
+            role,
+            descriptors,
+            link: Link {
+                sender,
+                mut receiver,
+            },
+            ..
+        } = self;
         drop(descriptors);
         let sandbox = confine::confine(role).map_err(KitError::Sandbox)?;
-        sender.send(0, 0, &FromWorker::Ready { sandbox }, &[]).await?;
+        sender
+            .send(0, 0, &FromWorker::Ready { sandbox }, &[])
+            .await?;
         receiver.guard().enter(Phase::Serving);
         Ok(control::serve(sender, receiver))
     }
@@ -100,7 +114,11 @@ impl Starting {
     /// Tells the supervisor why the worker can't start; for people, no secret.
     pub async fn fail(&self, message: &str) {
         let message: String = message.chars().take(2_000).collect();
-        let _ = self.link.sender.send(0, 0, &FromWorker::Failed { message }, &[]).await;
+        let _ = self
+            .link
+            .sender
+            .send(0, 0, &FromWorker::Failed { message }, &[])
+            .await;
     }
 }
 
@@ -111,7 +129,10 @@ where
     F: Future<Output = Result<(), KitError>>,
 {
     log::init();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(e) => {
             tracing::error!("no runtime: {e}");
@@ -136,8 +157,10 @@ where
 async fn greet(roles: &[Role]) -> Result<Starting, KitError> {
     confine::undumpable().map_err(KitError::Sandbox)?;
     let fd = mono_sys::fd::take_fd(CONTROL_FD).map_err(KitError::NoControl)?;
-    let Link { mut sender, mut receiver } =
-        Link::new(fd, Guard::greeting(Role::Monod)).map_err(KitError::NoControl)?;
+    let Link {
+        mut sender,
+        mut receiver,
+    } = Link::new(fd, Guard::greeting(Role::Monod)).map_err(KitError::NoControl)?;
     // One binary may implement several roles (the channels); its first argument says which one it
     // is started as. The supervisor refuses a role that is not the one it granted.
     let named = std::env::args().nth(1);
@@ -159,12 +182,18 @@ async fn greet(roles: &[Role]) -> Result<Starting, KitError> {
         .await?
         .ok_or_else(|| KitError::Handshake("the supervisor refused this worker".into()))?;
     let mut fds = packet.fds;
-    let Payload::Message(ToWorker::Welcome { version, settings, descriptors }) = packet.payload else {
+    let Payload::Message(ToWorker::Welcome {
+        version,
+        settings,
+        descriptors,
+    }) = packet.payload
+    else {
         return Err(KitError::Handshake("expected Welcome".into()));
     };
     sender.set_version(version);
-    let settings: RoleSettings =
-        settings.unpack_json(&mut fds, MAX_SETTINGS).map_err(|e| KitError::Handshake(e.to_string()))?;
+    let settings: RoleSettings = settings
+        .unpack_json(&mut fds, MAX_SETTINGS)
+        .map_err(|e| KitError::Handshake(e.to_string()))?;
     if descriptors.len() != fds.len() {
         return Err(KitError::Handshake(format!(
             "{} named descriptors, {} came",
@@ -173,5 +202,10 @@ async fn greet(roles: &[Role]) -> Result<Starting, KitError> {
         )));
     }
     let descriptors = descriptors.into_iter().zip(fds).collect();
-    Ok(Starting { role, settings, descriptors, link: Link { sender, receiver } })
+    Ok(Starting {
+        role,
+        settings,
+        descriptors,
+        link: Link { sender, receiver },
+    })
 }

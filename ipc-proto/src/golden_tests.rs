@@ -1,0 +1,427 @@
+//! Version 1 is frozen: these bytes never change. A change of a message is a new version.
+#![allow(clippy::unwrap_used)]
+
+use crate::chat::{Failover, Usage};
+use crate::edges::control::{
+    EdgeName, FromWorker, Peer, Probe, Refusal, RunScope, RunStatus, SandboxReport, StartRun,
+    ToWorker, Trigger,
+};
+use crate::edges::egress::{FinishReason, ProviderStage};
+use crate::edges::events::RunEvent;
+use crate::edges::{app_bridge, artifact, bench, egress, store};
+use crate::frame::Header;
+use crate::link::decode;
+use crate::message::Message;
+use crate::table::{Guard, RULES, find};
+use crate::{Body, ConversationId, MAGIC, Role, RunId};
+use std::collections::BTreeMap;
+
+const FROZEN: &str = include_str!("../golden/v1.txt");
+
+fn scope() -> RunScope {
+    RunScope {
+        run: RunId::parse("0190-run").unwrap(),
+        conversation: ConversationId::parse("slack:C1#2026-01-02").unwrap(),
+        delivery: ConversationId::parse("slack:C1").unwrap(),
+    }
+}
+
+fn body() -> Body {
+    Body::Inline(b"{}".to_vec())
+}
+
+fn usage() -> Usage {
+    Usage {
+        input: 1,
+        output: 2,
+        cache_read: 3,
+        cache_creation: 4,
+        cost_usd: Some(0.5),
+    }
+}
+
+fn failovers() -> Vec<Failover> {
+    vec![Failover {
+        model: "a:b".into(),
+        failure_kind: "timeout".into(),
+        attempts: 2,
+    }]
+}
+
+fn text(s: &str) -> String {
+    s.to_owned()
+}
+
+struct Vectors(Vec<(String, Vec<u8>)>, BTreeMap<u16, Vec<u8>>);
+
+impl Vectors {
+    fn add<M: Message + PartialEq>(&mut self, samples: Vec<M>) {
+        for message in samples {
+            let rule = find(message.kind()).unwrap();
+            let name = format!("{:04x} {}", rule.kind, rule.name);
+            let bytes = message.encode().unwrap();
+            assert_eq!(M::decode(&bytes).unwrap(), message, "{name}");
+            self.1.insert(rule.kind, bytes.clone());
+            self.0.push((name, bytes));
+        }
+    }
+}
+
+fn vectors() -> Vectors {
+    let mut all = Vectors(Vec::new(), BTreeMap::new());
+    let trigger = || Trigger {
+        source: text("openai"),
+        detail: Some(text("127.0.0.1")),
+    };
+    all.add(vec![
+        ToWorker::Welcome {
+            version: 1,
+            settings: body(),
+            descriptors: vec![text("state")],
+        },
+        ToWorker::Grant {
+            channel: 7,
+            edge: EdgeName::Store,
+            peer: Peer {
+                role: Role::Run,
+                run: Some(scope()),
+            },
+        },
+        ToWorker::Revoke { channel: 7 },
+        ToWorker::Ping { seq: 9 },
+        ToWorker::Assign {
+            scope: scope(),
+            trigger: trigger(),
+            reader: Role::ChannelOpenai,
+            input: body(),
+            edges: vec![EdgeName::Store, EdgeName::Events],
+        },
+        ToWorker::CancelRun { reason: text("r") },
+        ToWorker::Drain,
+        ToWorker::Shutdown,
+        ToWorker::ServerExited {
+            server: 3,
+            status: text("exited with 1"),
+        },
+        ToWorker::RunStarted { run: scope().run },
+        ToWorker::RunRefused {
+            refusal: Refusal {
+                code: text("queue_full"),
+                message: text("later"),
+            },
+        },
+        ToWorker::ServerStarted { server: 3 },
+        ToWorker::ServerFailed { message: text("m") },
+        ToWorker::Done,
+    ]);
+    all.add(vec![
+        FromWorker::Hello {
+            magic: MAGIC,
+            version_min: 1,
+            version_max: 1,
+            role: Role::Store,
+            build: text("0.1.0"),
+        },
+        FromWorker::Ready {
+            sandbox: SandboxReport {
+                seccomp: 2,
+                seccomp_filters: 4,
+                no_new_privs: true,
+                landlock_abi: 6,
+                uid: 61001,
+                capabilities: 0,
+                probes: vec![Probe {
+                    name: text("open:/etc/shadow"),
+                    refused: true,
+                    detail: text("EACCES"),
+                }],
+            },
+        },
+        FromWorker::Failed { message: text("m") },
+        FromWorker::Pong { seq: 9 },
+        FromWorker::StartRun {
+            start: StartRun {
+                conversation: scope().conversation,
+                delivery: scope().delivery,
+                trigger: trigger(),
+                input: body(),
+            },
+        },
+        FromWorker::CancelRun {
+            run: scope().run,
+            reason: text("r"),
+        },
+        FromWorker::StartServer {
+            name: text("everything"),
+            run: Some(scope().run),
+        },
+        FromWorker::StopServer { server: 3 },
+        FromWorker::RunDone {
+            status: RunStatus::Failed,
+            failure_kind: Some(text("timeout")),
+        },
+    ]);
+    all.add(vec![
+        store::Request::BeginRun {
+            source: text("openai"),
+            source_detail: None,
+            model: text("demo:scripted"),
+            user_text: text("hello"),
+        },
+        store::Request::ToolStarted {
+            id: text("c1"),
+            name: text("Read"),
+            arguments: text("{}"),
+        },
+        store::Request::ToolEnded {
+            id: text("c1"),
+            state: text("success"),
+            preview: text("p"),
+        },
+        store::Request::CommitRun { commit: body() },
+        store::Request::FailRun {
+            failure: Body::Sealed(40_000),
+        },
+        store::Request::ListRuns {
+            conversation: Some(scope().conversation),
+            status: Some(text("failed")),
+            limit: 20,
+            cursor: None,
+        },
+        store::Request::ShowRun { run: scope().run },
+        store::Request::RunCommitted { run: scope().run },
+        store::Request::Interrupt {
+            run: scope().run,
+            failure_kind: text("worker_lost"),
+        },
+    ]);
+    all.add(vec![
+        store::Reply::Began { history: body() },
+        store::Reply::Recorded,
+        store::Reply::Committed { revision: 5 },
+        store::Reply::Runs { page: body() },
+        store::Reply::Run { record: None },
+        store::Reply::Committedness {
+            state: text("committed"),
+        },
+    ]);
+    all.add(vec![
+        artifact::Request::Publish {
+            root: artifact::Root::Workspace,
+            path: text("a/b.csv"),
+            name: Some(text("b.csv")),
+            media_type: None,
+        },
+        artifact::Request::Finalise,
+        artifact::Request::Discard,
+        artifact::Request::Open {
+            id: text("id"),
+            integrity_id: Some(text("sha256:00")),
+            delivery: Some(scope().delivery),
+        },
+        artifact::Request::List {
+            limit: 20,
+            cursor: Some(text("c")),
+        },
+    ]);
+    all.add(vec![
+        artifact::Reply::Published { part: body() },
+        artifact::Reply::Refused {
+            code: text("artifact_missing"),
+            part: None,
+        },
+        artifact::Reply::Finalised { parts: body() },
+        artifact::Reply::Discarded,
+        artifact::Reply::Opened { record: body() },
+        artifact::Reply::Artifacts { page: body() },
+    ]);
+    all.add(vec![
+        egress::Request::Complete { request: body() },
+        egress::Request::Fetch {
+            url: text("https://example.com/"),
+            headers: vec![(text("accept"), text("text/html"))],
+            max_bytes: 1024,
+        },
+    ]);
+    all.add(vec![
+        egress::Reply::TextDelta { text: text("hi") },
+        egress::Reply::ThoughtDelta { text: text("hm") },
+        egress::Reply::ToolCall {
+            id: text("c1"),
+            name: text("Read"),
+            arguments: body(),
+        },
+        egress::Reply::Usage { usage: usage() },
+        egress::Reply::Status {
+            stage: ProviderStage::RetryStarted,
+            model: text("a:b"),
+            detail: None,
+        },
+        egress::Reply::Restart {
+            reason: text("timeout"),
+        },
+        egress::Reply::Done {
+            finish: FinishReason::ToolUse,
+            model: text("a:b"),
+            failovers: failovers(),
+        },
+        egress::Reply::ModelFailed {
+            kind: text("provider_auth"),
+            message: text("m"),
+            failovers: vec![],
+        },
+        egress::Reply::Fetched {
+            status: 200,
+            url: text("https://example.com/"),
+            content_type: Some(text("text/html")),
+            truncated: false,
+            body: body(),
+        },
+        egress::Reply::FetchFailed {
+            code: text("dns"),
+            message: text("m"),
+        },
+    ]);
+    all.add(vec![
+        app_bridge::Request::ListTools,
+        app_bridge::Request::CallTool {
+            server: text("everything"),
+            tool: text("echo"),
+            arguments: body(),
+        },
+    ]);
+    all.add(vec![
+        app_bridge::Reply::Tools { listing: body() },
+        app_bridge::Reply::Progress {
+            progress: 0.5,
+            total: Some(1.0),
+            message: None,
+        },
+        app_bridge::Reply::Result { result: body() },
+        app_bridge::Reply::Failed {
+            code: text("mcp_server_gone"),
+            message: text("m"),
+        },
+    ]);
+    all.add(vec![
+        RunEvent::Started { run: scope().run },
+        RunEvent::Append { text: text("hi") },
+        RunEvent::Replace { text: text("") },
+        RunEvent::Thought { text: text("hm") },
+        RunEvent::ToolStarted {
+            id: text("c1"),
+            name: text("Read"),
+            arguments: text("{}"),
+        },
+        RunEvent::ToolProgress {
+            id: text("c1"),
+            progress: 1.0,
+            total: None,
+            message: None,
+        },
+        RunEvent::ToolCompleted {
+            id: text("c1"),
+            name: text("Read"),
+            ok: true,
+            preview: text("p"),
+            duration_ms: 3,
+        },
+        RunEvent::UsageUpdate { usage: usage() },
+        RunEvent::ProviderStatus {
+            stage: ProviderStage::RequestStarted,
+            model: text("a:b"),
+            detail: None,
+        },
+        RunEvent::Warning {
+            code: text("mcp_init_failed"),
+            message: text("m"),
+        },
+        RunEvent::Part { part: body() },
+        RunEvent::Finish {
+            text: body(),
+            parts: b"[]".to_vec(),
+            usage: usage(),
+            model: text("a:b"),
+        },
+        RunEvent::Failed {
+            cancelled: true,
+            kind: text("cancelled"),
+            message: text("m"),
+        },
+    ]);
+    all.add(vec![bench::Request::Echo { bytes: vec![1, 2] }]);
+    all.add(vec![bench::Reply::Echoed { bytes: vec![1, 2] }]);
+    all
+}
+
+#[test]
+fn version_1_is_frozen() {
+    let now: String = vectors()
+        .0
+        .iter()
+        .map(|(name, bytes)| format!("{name} {}\n", hex::encode(bytes)))
+        .collect();
+    if std::env::var_os("MONO_PRINT_GOLDEN").is_some() {
+        println!("{now}");
+    }
+    assert_eq!(
+        now, FROZEN,
+        "the bytes of a frozen version changed: define a new version instead"
+    );
+}
+
+#[test]
+fn every_message_of_the_table_has_a_vector() {
+    let known = vectors().1;
+    for rule in RULES.iter().filter(|r| r.kind > 0x00ff && r.kind < 0x0800) {
+        assert!(
+            known.contains_key(&rule.kind),
+            "{:04x} {}",
+            rule.kind,
+            rule.name
+        );
+    }
+}
+
+/// Decodes a packet as every direction would, from every role.
+fn decode_all(packet: &[u8]) {
+    for role in Role::ALL {
+        let guard = || Guard::serving(role);
+        let fds = std::collections::VecDeque::new;
+        let _ = decode::<ToWorker>(&mut guard(), packet, fds());
+        let _ = decode::<FromWorker>(&mut guard(), packet, fds());
+        let _ = decode::<store::Request>(&mut guard(), packet, fds());
+        let _ = decode::<store::Reply>(&mut guard(), packet, fds());
+        let _ = decode::<artifact::Request>(&mut guard(), packet, fds());
+        let _ = decode::<artifact::Reply>(&mut guard(), packet, fds());
+        let _ = decode::<egress::Request>(&mut guard(), packet, fds());
+        let _ = decode::<egress::Reply>(&mut guard(), packet, fds());
+        let _ = decode::<app_bridge::Request>(&mut guard(), packet, fds());
+        let _ = decode::<app_bridge::Reply>(&mut guard(), packet, fds());
+        let _ = decode::<RunEvent>(&mut guard(), packet, fds());
+        let _ = decode::<crate::admin::Ask>(&mut guard(), packet, fds());
+        let _ = decode::<crate::admin::Answer>(&mut guard(), packet, fds());
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn changed_vectors_never_panic(
+        which in proptest::prelude::any::<proptest::sample::Index>(),
+        changes in proptest::collection::vec((proptest::prelude::any::<proptest::sample::Index>(), proptest::prelude::any::<u8>()), 0..6),
+        cut in proptest::option::of(proptest::prelude::any::<proptest::sample::Index>()),
+    ) {
+        let all = vectors().1;
+        let (kind, body) = all.iter().nth(which.index(all.len())).unwrap();
+        let header = Header { version: 1, kind: *kind, id: 1, deadline_ms: 0, descriptors: 0 };
+        let mut packet = [&header.encode()[..], body].concat();
+        for (at, byte) in changes {
+            let at = at.index(packet.len());
+            packet[at] = byte;
+        }
+        if let Some(cut) = cut {
+            packet.truncate(cut.index(packet.len()));
+        }
+        decode_all(&packet);
+    }
+}

@@ -1,0 +1,334 @@
+//! `cargo xtask demo`: everything, rootless, with the embedded demo model.
+
+use crate::build;
+use crate::node;
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Run one scripted turn and exit.
+    #[arg(long)]
+    once: bool,
+    /// Use the release profile: slower to build, faster to run.
+    #[arg(long)]
+    release: bool,
+    /// Where the demo keeps its files [default: target/demo]. Emptied at the start.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Port of the OpenAI-compatible API; 0 takes a free one.
+    #[arg(long, default_value_t = 8642)]
+    port: u16,
+}
+
+/// The scripted turn: the demo model writes a file, calls a tool, publishes the file.
+const PROMPT: &str = "Run the demo: make the report, call a tool, send me the file.";
+/// Start to ready, on a slow machine with a cold disk.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+const IDENTITY: &str = "You are the demo agent of mono. You are friendly and brief, and you say \
+when something is only a demonstration.\n";
+
+/// A running daemon, ended when dropped.
+struct Daemon {
+    child: Child,
+    socket: PathBuf,
+    programs: PathBuf,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = Command::new("kill")
+            .arg(self.child.id().to_string())
+            .status();
+        let deadline = Instant::now() + Duration::from_secs(15);
+        while Instant::now() < deadline {
+            if matches!(self.child.try_wait(), Ok(Some(_))) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Daemon {
+    fn monoctl(&self) -> Command {
+        let mut command = Command::new(self.programs.join("monoctl"));
+        command.arg("--socket").arg(&self.socket);
+        command
+    }
+
+    fn status(&self) -> Result<Value> {
+        let out = self.monoctl().args(["status", "--json"]).output()?;
+        serde_json::from_slice(&out.stdout).with_context(|| {
+            format!(
+                "monoctl status: {}",
+                String::from_utf8_lossy(&out.stderr).trim()
+            )
+        })
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
+    let programs = build::build(arguments.release)?;
+    let folder = match &arguments.dir {
+        Some(dir) => dir.clone(),
+        None => build::root().join("target/demo"),
+    };
+    let port = if arguments.once { 0 } else { arguments.port };
+    let config = prepare(&folder, &programs, port)?;
+    let daemon = start(&programs, &config, &folder)?;
+    if arguments.once {
+        return once(&daemon, &folder);
+    }
+    serve(daemon)
+}
+
+/// Writes the demo's folder: a workspace, an identity, a configuration.
+fn prepare(folder: &Path, programs: &Path, port: u16) -> Result<PathBuf> {
+    if folder.exists() {
+        std::fs::remove_dir_all(folder)
+            .with_context(|| format!("can't empty {}", folder.display()))?;
+    }
+    let workspace = folder.join("workspace");
+    std::fs::create_dir_all(&workspace)?;
+    // Started as root, the daemon runs agents as the owner of the workspace, which must not be root.
+    if Path::new("/proc/self")
+        .metadata()
+        .is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+    {
+        chown(&workspace, Some(RUN_UID), Some(RUN_UID))?;
+        std::fs::set_permissions(&workspace, PermissionsExt::from_mode(0o2770))?;
+    }
+    std::fs::write(folder.join("IDENTITY.md"), IDENTITY)?;
+    let (name, server) = match node::server_everything() {
+        Some(found) => (
+            "everything",
+            json!({
+                "command": found.node, "args": [found.script, "stdio"],
+                "sandbox": { "readableRoots": [found.folder, found.node.parent()] },
+            }),
+        ),
+        None => {
+            let fixture = programs.join("mcp-fixture");
+            (
+                "fixture",
+                json!({ "command": fixture, "sandbox": { "readableRoots": [programs] } }),
+            )
+        }
+    };
+    let mut servers = serde_json::Map::new();
+    servers.insert(name.to_owned(), server);
+    let config = json!({
+        "runtime": { "model": "demo:scripted", "workspace": "workspace" },
+        "context": { "identityPath": "IDENTITY.md" },
+        "tools": { "mcpServers": servers },
+        "openaiApi": { "enabled": true, "port": port, "modelId": "agent" },
+    });
+    let path = folder.join("mono-agent.config.json");
+    std::fs::write(&path, serde_json::to_string_pretty(&config)?)?;
+    Ok(path)
+}
+
+/// The user that runs of the demo have when the demo is started by root.
+const RUN_UID: u32 = 61_013;
+
+fn start(programs: &Path, config: &Path, folder: &Path) -> Result<Daemon> {
+    let socket = folder.join("monod.sock");
+    let log = std::fs::File::create(folder.join("monod.log"))?;
+    let child = Command::new(programs.join("monod"))
+        .arg("--config")
+        .arg(config)
+        .arg("--socket")
+        .arg(&socket)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .context("monod can't be started")?;
+    let mut daemon = Daemon {
+        child,
+        socket,
+        programs: programs.to_owned(),
+    };
+    let deadline = Instant::now() + READY_WITHIN;
+    loop {
+        if let Some(status) = daemon.child.try_wait()? {
+            bail!("monod ended with {status}:\n{}", log_tail(folder));
+        }
+        if daemon.socket.exists() {
+            let out = daemon.monoctl().args(["status", "--json"]).output()?;
+            if out.status.success() {
+                return Ok(daemon);
+            }
+        }
+        if Instant::now() > deadline {
+            let status = daemon.status().unwrap_or(Value::Null);
+            bail!(
+                "monod was not healthy in time: {status}\n{}",
+                log_tail(folder)
+            );
+        }
+        std::thread::sleep(Duration::from_millis(25));
+    }
+}
+
+fn log_tail(folder: &Path) -> String {
+    let text = std::fs::read_to_string(folder.join("monod.log")).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+fn serve(mut daemon: Daemon) -> Result<bool> {
+    let status = daemon.status()?;
+    let workers = status["workers"].as_array().map_or(0, Vec::len);
+    let monoctl = daemon.programs.join("monoctl");
+    let socket = daemon.socket.display().to_string();
+    let log = daemon.socket.with_file_name("monod.log");
+    let text = std::fs::read_to_string(&log).unwrap_or_default();
+    let api = text
+        .lines()
+        .filter_map(|l| l.split("listening on ").nth(1))
+        .next_back()
+        .unwrap_or("(see the log)")
+        .to_owned();
+    println!(
+        "\nmono is up: {workers} confined workers, the demo model, no key and no network needed.\n\n  \
+         export MONO_SOCKET={socket}\n  {m} send \"demo\"\n  {m} send \"echo hello\"\n  {m} status\n\n  \
+         OpenAI-compatible: base URL {api}/v1, model `agent`, any key\n  log: {log}\n\nCtrl-C stops it.",
+        m = monoctl.display(),
+        log = log.display(),
+    );
+    // The terminal sends Ctrl-C to the daemon too; it stops in order and we follow.
+    let status = daemon.child.wait()?;
+    Ok(status.success())
+}
+
+fn once(daemon: &Daemon, folder: &Path) -> Result<bool> {
+    let mut child = daemon
+        .monoctl()
+        .args(["send", "--json", "--conversation", "demo:once", PROMPT])
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let lines: Vec<Value> = child
+        .stdout
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufRead::lines)
+        .map_while(Result::ok)
+        .filter_map(|l| serde_json::from_str(&l).ok())
+        .collect();
+    let sent = child.wait()?;
+    let finish = lines.last().cloned().unwrap_or(Value::Null);
+    let mut problems = Vec::new();
+    if !sent.success() || finish["ok"] != true {
+        problems.push(format!("the turn failed: {finish}"));
+    }
+    let attachment = check_attachment(daemon, folder, &finish, &mut problems);
+    let tool = mcp_call(&lines, &mut problems);
+    let status = daemon.status()?;
+    check_workers(&status, &mut problems);
+    let ok = problems.is_empty();
+    if !ok {
+        eprintln!("{}", log_tail(folder));
+    }
+    let result = json!({
+        "ok": ok,
+        "problems": problems,
+        "reply": finish["text"],
+        "parts": finish["parts"],
+        "attachment": attachment,
+        "mcp": tool,
+        "workers": status["workers"],
+    });
+    println!("{result}");
+    Ok(ok)
+}
+
+/// Fetches the one attachment and hashes what came, with a program that isn't ours.
+fn check_attachment(
+    daemon: &Daemon,
+    folder: &Path,
+    finish: &Value,
+    problems: &mut Vec<String>,
+) -> Value {
+    let parts = finish["parts"].as_array().cloned().unwrap_or_default();
+    let [part] = parts.as_slice() else {
+        problems.push(format!("expected one part, got {}", parts.len()));
+        return Value::Null;
+    };
+    let id = part["reference"]["id"].as_str().unwrap_or_default();
+    let target = folder.join("attachment");
+    let got = daemon
+        .monoctl()
+        .args(["artifacts", "get", id, "-o"])
+        .arg(&target)
+        .output();
+    let hash = Command::new("sha256sum")
+        .arg(&target)
+        .output()
+        .ok()
+        .and_then(|out| {
+            Some(
+                String::from_utf8_lossy(&out.stdout)
+                    .split_whitespace()
+                    .next()?
+                    .to_owned(),
+            )
+        });
+    let matches = hash.is_some_and(|h| part["integrityId"] == format!("sha256:{h}"));
+    if !matches {
+        let why = got.map_or_else(
+            |e| e.to_string(),
+            |o| String::from_utf8_lossy(&o.stderr).into_owned(),
+        );
+        problems.push(format!("the attachment does not match its hash: {why}"));
+    }
+    json!({ "name": part["name"], "sizeBytes": part["sizeBytes"], "integrityId": part["integrityId"], "verified": matches })
+}
+
+fn mcp_call(lines: &[Value], problems: &mut Vec<String>) -> Value {
+    let call = lines.iter().find(|l| {
+        l["type"] == "tool_call_completed" && l["name"].as_str().is_some_and(|n| n.contains("echo"))
+    });
+    match call {
+        Some(call) if call["ok"] == true => call.clone(),
+        other => {
+            problems.push(format!("no MCP tool was called well: {other:?}"));
+            Value::Null
+        }
+    }
+}
+
+/// Every worker: filters, no new privileges, Landlock, no root, and every probe refused.
+fn check_workers(status: &Value, problems: &mut Vec<String>) {
+    let workers = status["workers"].as_array().cloned().unwrap_or_default();
+    if status["ok"] != true || workers.len() < 5 {
+        problems.push("the daemon is not healthy".to_owned());
+    }
+    for worker in &workers {
+        let s = &worker["sandbox"];
+        let role = worker["role"].as_str().unwrap_or("?");
+        // A server program of somebody else makes no report of its own; the kernel's does.
+        let probes = s["probes"].as_object().cloned().unwrap_or_default();
+        let probed = role == "mcp-server"
+            || worker["state"] == "starting"
+            || (!probes.is_empty() && probes.values().all(|p| p == "refused"));
+        let confined = s["seccomp"] == 2
+            && s["no_new_privs"] == true
+            && s["landlock_abi"].as_u64().unwrap_or(0) > 0
+            && s["uid"] != 0
+            && s["capabilities"] == 0;
+        if !(probed && confined) {
+            problems.push(format!("{role} is not confined as it should be: {s}"));
+        }
+    }
+}

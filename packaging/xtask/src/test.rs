@@ -1,0 +1,192 @@
+//! `cargo xtask test`: every check and test, counted.
+
+use crate::build::{self, cargo};
+use crate::supply;
+use anyhow::Result;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Only tests whose name contains this; the checks are left out.
+    filter: Option<String>,
+}
+
+/// What passed and what failed.
+#[derive(Debug, Default)]
+struct Tally {
+    passed: u64,
+    failed: u64,
+}
+
+impl Tally {
+    fn check(&mut self, name: &str, problems: &[String]) {
+        if problems.is_empty() {
+            self.passed += 1;
+            println!("check {name} ... ok");
+        } else {
+            self.failed += 1;
+            println!("check {name} ... FAILED");
+            for problem in problems {
+                println!("  {problem}");
+            }
+        }
+    }
+
+    fn command(&mut self, name: &str, command: &mut Command) {
+        let problems = match command.status() {
+            Ok(status) if status.success() => vec![],
+            Ok(status) => vec![format!("{status}")],
+            Err(e) => vec![e.to_string()],
+        };
+        self.check(name, &problems);
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
+    let mut tally = Tally::default();
+    if arguments.filter.is_none() {
+        tally.command("format", cargo().args(["fmt", "--all", "--", "--check"]));
+        tally.check(
+            "licences, sources and banned crates",
+            &supply::third_party()?,
+        );
+        tally.check("what the supervisor links", &supply::supervisor_tree()?);
+        tally.command(
+            "clippy",
+            cargo().args([
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--locked",
+                "--",
+                "-D",
+                "warnings",
+            ]),
+        );
+    }
+    // Tests that need several processes start the built programs.
+    let programs = match build::build(false) {
+        Ok(programs) => programs,
+        Err(e) => {
+            tally.check("build", &[e.to_string()]);
+            println!("{} passed, {} failed", tally.passed, tally.failed);
+            return Ok(false);
+        }
+    };
+    let (passed, failed) = tests(arguments.filter.as_deref(), &programs)?;
+    tally.passed += passed;
+    tally.failed += failed;
+    println!("{} passed, {} failed", tally.passed, tally.failed);
+    Ok(tally.failed == 0)
+}
+
+/// Runs the tests with nextest where it is, else with cargo's own runner; counts from its output.
+fn tests(filter: Option<&str>, programs: &std::path::Path) -> Result<(u64, u64)> {
+    let nextest = cargo()
+        .args(["nextest", "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success());
+    let mut command = cargo();
+    if nextest {
+        command.args([
+            "nextest",
+            "run",
+            "--workspace",
+            "--locked",
+            "--no-fail-fast",
+            "--color",
+            "never",
+        ]);
+    } else {
+        command.args(["test", "--workspace", "--locked", "--no-fail-fast"]);
+    }
+    command.args(filter);
+    command
+        .env("MONO_PROGRAMS", programs)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let other = std::thread::spawn(move || count(err, true));
+    let mut total = count(out, false);
+    if let Ok((passed, failed)) = other.join() {
+        total = (total.0 + passed, total.1 + failed);
+    }
+    let status = child.wait()?;
+    // A runner that failed without naming a test (a test binary that did not build or crashed).
+    if !status.success() && total.1 == 0 {
+        total.1 = 1;
+    }
+    if total.0 == 0 {
+        println!("the test runner ran no test");
+        total.1 = total.1.max(1);
+    }
+    Ok(total)
+}
+
+/// Passes the runner's output on and counts its closing lines.
+fn count(stream: Option<impl Read>, to_stderr: bool) -> (u64, u64) {
+    let mut total = (0, 0);
+    for line in stream
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufRead::lines)
+        .map_while(Result::ok)
+    {
+        if to_stderr {
+            eprintln!("{line}");
+        } else {
+            println!("{line}");
+        }
+        if let Some((passed, failed)) = closing(&line) {
+            total = (total.0 + passed, total.1 + failed);
+        }
+    }
+    total
+}
+
+/// `Summary [ 1.2s] 7 tests run: 5 passed, 1 failed, 1 timed out, 0 skipped` of nextest, and
+/// `test result: ok. 5 passed; 0 failed; …` of cargo.
+fn closing(line: &str) -> Option<(u64, u64)> {
+    let line = line.trim();
+    let counts = if line.starts_with("Summary [") {
+        line.split_once("run:")?.1
+    } else {
+        line.strip_prefix("test result:")?.split_once(". ")?.1
+    };
+    let mut total = (0, 0);
+    for part in counts.split([',', ';']) {
+        let mut words = part.trim().splitn(2, ' ');
+        let (Some(Ok(n)), Some(what)) = (words.next().map(str::parse::<u64>), words.next()) else {
+            continue;
+        };
+        // nextest says `5 passed (1 slow)`.
+        match what.split(" (").next().unwrap_or(what) {
+            "passed" => total.0 += n,
+            "failed" | "timed out" | "exec failed" => total.1 += n,
+            _ => {}
+        }
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::closing;
+
+    #[test]
+    fn both_runners_are_counted() {
+        let nextest = "     Summary [   1.234s] 9 tests run: 6 passed (2 slow), 2 failed, 1 timed out, 3 skipped";
+        assert_eq!(closing(nextest), Some((6, 3)));
+        assert_eq!(
+            closing(
+                "test result: FAILED. 5 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out"
+            ),
+            Some((5, 2))
+        );
+        assert_eq!(closing("test a ... ok"), None);
+    }
+}

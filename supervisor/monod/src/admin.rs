@@ -1,0 +1,157 @@
+//! The admin socket: the one named socket of the system.
+
+use crate::input::Input;
+use crate::operator::answer;
+use ipc_proto::admin::{Admin, Ask};
+use ipc_proto::channel::Fault;
+use ipc_proto::{Role, Server};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
+};
+use nix::sys::stat::{Mode, umask};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
+
+/// Connections at once.
+const MAX_OPERATORS: usize = 64;
+
+/// Why the admin socket can't be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SocketError {
+    /// Something else is at the path.
+    #[error("{} is {found}, not a socket of ours: look at it and remove it", path.display())]
+    Planted {
+        /// Where.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+    },
+    /// Another daemon answers there.
+    #[error("another monod serves {}: stop it first, or give --socket another path", path.display())]
+    InUse {
+        /// Where.
+        path: PathBuf,
+    },
+    /// The kernel refused.
+    #[error("can't serve {}: {source}", path.display())]
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Binds the socket, mode 0600 from its first moment. A left-over of an ended daemon is replaced;
+/// anything else at the path refuses the start.
+pub(crate) fn listen_at(path: &Path) -> Result<OwnedFd, SocketError> {
+    let failed = |source: io::Error| SocketError::Io {
+        path: path.to_owned(),
+        source,
+    };
+    let errno = |e: nix::Error| failed(e.into());
+    let address = UnixAddr::new(path).map_err(errno)?;
+    let new_socket = || {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(errno)
+    };
+    match std::fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => return Err(failed(e)),
+        Ok(found) => {
+            let ours = found.uid() == nix::unistd::geteuid().as_raw();
+            if !found.file_type().is_socket() || !ours {
+                let what = if found.file_type().is_symlink() {
+                    "a symbolic link".to_owned()
+                } else if found.file_type().is_socket() {
+                    format!("a socket of user {}", found.uid())
+                } else {
+                    "no socket".to_owned()
+                };
+                return Err(SocketError::Planted {
+                    path: path.to_owned(),
+                    found: what,
+                });
+            }
+            let probe = new_socket()?;
+            if connect(probe.as_raw_fd(), &address).is_ok() {
+                return Err(SocketError::InUse {
+                    path: path.to_owned(),
+                });
+            }
+            std::fs::remove_file(path).map_err(failed)?;
+        }
+    }
+    let listener = new_socket()?;
+    // The file gets its mode when it is bound, so nobody else can connect even for a moment.
+    let before = umask(Mode::from_bits_truncate(0o177));
+    let bound = bind(listener.as_raw_fd(), &address);
+    umask(before);
+    bound.map_err(errno)?;
+    listen(&listener, Backlog::new(64).map_err(errno)?).map_err(errno)?;
+    Ok(listener)
+}
+
+/// Accepts operators until the daemon ends.
+pub(crate) async fn serve(listener: OwnedFd, tell: mpsc::UnboundedSender<Input>) -> io::Result<()> {
+    let mut listener = UnixSeqpacketListener::try_from(listener)?;
+    let places = std::sync::Arc::new(tokio::sync::Semaphore::new(MAX_OPERATORS));
+    loop {
+        let connection = match listener.accept().await {
+            Ok(connection) => connection,
+            Err(e) => {
+                tracing::warn!("an operator could not connect: {e}");
+                // Out of descriptors: a moment later some are free again.
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            tracing::warn!("{MAX_OPERATORS} operators are connected already");
+            continue;
+        };
+        let tell = tell.clone();
+        tokio::spawn(async move {
+            if let Err(e) = converse(connection, tell).await {
+                tracing::debug!("an operator's connection ended: {e}");
+            }
+            drop(place);
+        });
+    }
+}
+
+async fn converse(
+    connection: UnixSeqpacket,
+    tell: mpsc::UnboundedSender<Input>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let peer = connection.peer_cred()?;
+    let us = nix::unistd::geteuid().as_raw();
+    if peer.uid() != us && peer.uid() != 0 {
+        tracing::warn!(uid = peer.uid(), "refused an operator of another user");
+        return Ok(());
+    }
+    // monoctl is no worker: its permission is the socket, and it speaks with our name.
+    let mut server: Server<Admin> = Server::new(connection.into(), Role::Monod)?;
+    let mut greeted = false;
+    while let Some(call) = server.recv().await? {
+        greeted |= matches!(call.request, Ask::Hello { .. });
+        if !greeted {
+            let fault = Fault::new("no_hello", "the first request must be `hello`");
+            answer::<()>(call.responder, Err(fault)).await;
+            return Ok(());
+        }
+        let asked = Input::Asked {
+            ask: call.request,
+            fds: call.fds,
+            responder: call.responder,
+        };
+        if tell.send(asked).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

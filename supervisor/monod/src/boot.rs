@@ -1,0 +1,314 @@
+//! From the command line to the running loop: configuration, folders, listeners, signals.
+
+use crate::Arguments;
+use crate::admin;
+use crate::compose::Places;
+use crate::input::Input;
+use crate::launch::{Launcher, Ownership};
+use crate::programs::Programs;
+use crate::supervisor::{Parts, Supervisor, TICK};
+use ipc_proto::Role;
+use mono_config::Config;
+use nix::unistd::{Gid, Uid, chown};
+use std::collections::BTreeMap;
+use std::fs::{DirBuilder, Permissions};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// Why the daemon does not start. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BootError {
+    /// The configuration has errors, all of them listed.
+    #[error("{0}")]
+    Config(String),
+    /// A program is missing.
+    #[error(transparent)]
+    Program(#[from] crate::programs::ProgramError),
+    /// A folder can't be used.
+    #[error("the folder {} {problem}", path.display())]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong and what to do.
+        problem: String,
+    },
+    /// A listener can't be bound.
+    #[error("can't listen on {address} for {key}: {source}")]
+    Listen {
+        /// Where.
+        address: String,
+        /// The configuration's section.
+        key: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The bound address is not loopback and no key protects it.
+    #[error(
+        "{key} listens on {address}, which is not loopback: set {key}.apiKey, or {key}.host to 127.0.0.1"
+    )]
+    Unprotected {
+        /// Where it really listens.
+        address: SocketAddr,
+        /// The configuration's section.
+        key: &'static str,
+    },
+    /// The admin socket.
+    #[error(transparent)]
+    Socket(#[from] admin::SocketError),
+    /// The sandbox can't be had.
+    #[error(transparent)]
+    Launch(#[from] crate::launch::LaunchError),
+    /// The runtime or a signal handler.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Runs the daemon, or checks that it would run.
+pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
+    let env: BTreeMap<String, String> = std::env::vars().collect();
+    let loaded =
+        mono_config::load(&arguments.config, &env).map_err(|e| BootError::Config(e.to_string()))?;
+    for warning in &loaded.warnings {
+        eprintln!("{warning}");
+    }
+    let config = loaded.config;
+    let libexec = match &arguments.libexec {
+        Some(folder) => folder.clone(),
+        None => own_folder()?,
+    };
+    let programs = Programs::open(&libexec)?;
+    let places = places(&config)?;
+    let socket = arguments
+        .socket
+        .clone()
+        .unwrap_or_else(|| config.runtime.state_dir.join("monod.sock"));
+    let launcher = Launcher::new(
+        &config,
+        &places,
+        programs,
+        &socket,
+        arguments.allow_degraded,
+    )?;
+    if arguments.check {
+        println!("ok: the daemon would start");
+        return Ok(());
+    }
+    prepare(&config, &places, launcher.ownership())?;
+    let listeners = listeners(&config)?;
+    let admin = admin::listen_at(&socket)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let result = runtime.block_on(async {
+        let (tell, inputs) = mpsc::unbounded_channel();
+        follow_signals(&tell)?;
+        tokio::spawn(tick(tell.clone()));
+        tokio::spawn(admin::serve(admin, tell.clone()));
+        for (role, listener) in &listeners {
+            if let Ok(address) = listener.local_addr() {
+                tracing::info!(role = %role, "listening on http://{address}");
+            }
+        }
+        tracing::info!("admin socket at {}", socket.display());
+        let parts = Parts {
+            config,
+            reports: loaded.fields,
+            places,
+            launcher,
+            listeners,
+            tell,
+        };
+        Supervisor::new(parts).serve(inputs).await;
+        Ok::<(), std::io::Error>(())
+    });
+    // A left-over socket is replaced at the next start; removing it now tells monoctl sooner.
+    let _ = std::fs::remove_file(&socket);
+    runtime.shutdown_background();
+    tracing::info!("stopped");
+    Ok(result?)
+}
+
+fn own_folder() -> Result<PathBuf, std::io::Error> {
+    let me = std::env::current_exe()?;
+    Ok(me.parent().map(Path::to_owned).unwrap_or_default())
+}
+
+fn places(config: &Config) -> Result<Places, BootError> {
+    let state = &config.runtime.state_dir;
+    make_folder(state, 0o700)?;
+    // Symbolic links on the way are the operator's; from here on paths are fixed.
+    let real = |path: &Path| {
+        path.canonicalize().map_err(|e| BootError::Folder {
+            path: path.to_owned(),
+            problem: format!("can't be used: {e}"),
+        })
+    };
+    let state = real(state)?;
+    let workspace = real(&config.runtime.workspace)?;
+    make_folder(&config.artifacts.dir, 0o700)?;
+    Ok(Places {
+        store: state.join("store"),
+        artifacts: real(&config.artifacts.dir)?,
+        scratch: state.join("run"),
+        workspace,
+    })
+}
+
+fn make_folder(path: &Path, mode: u32) -> Result<(), BootError> {
+    match DirBuilder::new().recursive(true).mode(mode).create(path) {
+        Ok(()) => Ok(()),
+        Err(e) => Err(BootError::Folder {
+            path: path.to_owned(),
+            problem: format!(
+                "can't be made: {e}; make it, or set runtime.stateDir to another place"
+            ),
+        }),
+    }
+}
+
+/// Makes the owners' folders with their owners, and refuses folders that others could write.
+fn prepare(config: &Config, places: &Places, ownership: &Ownership) -> Result<(), BootError> {
+    let state = &config.runtime.state_dir;
+    check_private(state)?;
+    if ownership.privileged {
+        // Roles of other users must pass through to their own folder, and see nothing else.
+        set_mode(state, 0o711)?;
+    }
+    for (path, role, mode) in [
+        (&places.store, Role::Store, 0o700),
+        (&places.artifacts, Role::Artifact, 0o700),
+    ] {
+        make_folder(path, mode)?;
+        give(path, ownership.of(role))?;
+        set_mode(path, mode)?;
+    }
+    make_folder(&places.scratch, 0o711)?;
+    set_mode(&places.scratch, 0o711)?;
+    clear_scratch(&places.scratch);
+    Ok(())
+}
+
+fn check_private(path: &Path) -> Result<(), BootError> {
+    let problem = |problem: String| BootError::Folder {
+        path: path.to_owned(),
+        problem,
+    };
+    let meta =
+        std::fs::symlink_metadata(path).map_err(|e| problem(format!("can't be read: {e}")))?;
+    let us = nix::unistd::geteuid().as_raw();
+    if meta.uid() != us {
+        return Err(problem(format!(
+            "belongs to user {}, not to {us}: chown it, or set runtime.stateDir to another place",
+            meta.uid()
+        )));
+    }
+    if meta.mode() & 0o022 != 0 {
+        return Err(problem(format!(
+            "can be written by others (mode {:o}): chmod go-w it",
+            meta.mode() & 0o777
+        )));
+    }
+    let probe = path.join(".write-probe");
+    std::fs::write(&probe, b"").map_err(|e| {
+        problem(format!(
+            "can't be written: {e}; is the file system read-only or full?"
+        ))
+    })?;
+    let _ = std::fs::remove_file(probe);
+    Ok(())
+}
+
+fn set_mode(path: &Path, mode: u32) -> Result<(), BootError> {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|e| BootError::Folder {
+        path: path.to_owned(),
+        problem: format!("can't get mode {mode:o}: {e}"),
+    })
+}
+
+fn give(path: &Path, owner: Option<(u32, u32)>) -> Result<(), BootError> {
+    let Some((uid, gid)) = owner else {
+        return Ok(());
+    };
+    let refused = |e: std::io::Error| BootError::Folder {
+        path: path.to_owned(),
+        problem: format!("can't be given to user {uid}: {e}"),
+    };
+    let meta = std::fs::symlink_metadata(path).map_err(refused)?;
+    if meta.uid() == uid && meta.gid() == gid {
+        return Ok(());
+    }
+    chown(path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).map_err(|e| refused(e.into()))
+}
+
+/// Scratch of an earlier life of the daemon is nobody's now.
+fn clear_scratch(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if let Err(e) = std::fs::remove_dir_all(entry.path()) {
+            tracing::warn!("{} can't be removed: {e}", entry.path().display());
+        }
+    }
+}
+
+/// Binds what the channels listen on. Whether a key is needed is decided by the address that was
+/// really bound (facts 2.3).
+fn listeners(config: &Config) -> Result<BTreeMap<Role, TcpListener>, BootError> {
+    let mut all = BTreeMap::new();
+    let api = &config.openai_api;
+    if api.enabled {
+        let key = "openaiApi";
+        let listener = listen(key, &api.host, api.port)?;
+        let address = listener.local_addr()?;
+        if !address.ip().is_loopback() && api.api_key.is_none() {
+            return Err(BootError::Unprotected { address, key });
+        }
+        all.insert(Role::ChannelOpenai, listener);
+    }
+    Ok(all)
+}
+
+fn listen(key: &'static str, host: &str, port: u16) -> Result<TcpListener, BootError> {
+    let address = format!("{host}:{port}");
+    let failed = |source| BootError::Listen {
+        address: address.clone(),
+        key,
+        source,
+    };
+    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(failed)?.collect();
+    let listener = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+fn follow_signals(tell: &mpsc::UnboundedSender<Input>) -> std::io::Result<()> {
+    let inputs: [(SignalKind, fn() -> Input); 3] = [
+        (SignalKind::terminate(), || Input::Stop),
+        (SignalKind::interrupt(), || Input::Stop),
+        (SignalKind::child(), || Input::ChildEnded),
+    ];
+    for (kind, input) in inputs {
+        let mut stream = signal(kind)?;
+        let tell = tell.clone();
+        tokio::spawn(async move {
+            while stream.recv().await.is_some() {
+                if tell.send(input()).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    Ok(())
+}
+
+async fn tick(tell: mpsc::UnboundedSender<Input>) {
+    let mut ticks = tokio::time::interval(TICK);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        if tell.send(Input::Tick).is_err() {
+            return;
+        }
+    }
+}

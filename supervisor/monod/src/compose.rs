@@ -1,0 +1,350 @@
+//! From the configuration to what each role is told: its settings and its descriptors.
+//!
+//! Secrets are handed on as descriptors. A key file is opened and never read here; a key that
+//! stands in the environment or in the configuration is wrapped into a sealed memfd.
+
+use ipc_proto::Role;
+use ipc_proto::settings::{
+    AppBridgeSettings, ArtifactSettings, EgressSettings, McpServerSettings, McpTransport,
+    ModelChoice, OpenaiSettings, ProviderSettings, RoleSettings, RunSettings, StoreSettings, Wire,
+};
+use mono_config::{Config, McpTransport as Transport, SecretSource, Wire as ConfigWire};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Something a role needs can't be had.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ComposeError {
+    /// A file or folder can't be opened.
+    #[error("can't open {what} {}: {source}", path.display())]
+    Open {
+        /// What it is for.
+        what: String,
+        /// Where it should be.
+        path: PathBuf,
+        /// Why.
+        source: nix::Error,
+    },
+    /// A named environment variable is not set.
+    #[error("{what} is to come from the environment variable {name}, which is not set")]
+    Unset {
+        /// What it is for.
+        what: String,
+        /// The variable.
+        name: String,
+    },
+    /// A systemd credential that the unit doesn't load.
+    #[error(
+        "{what} is to come from the credential {name}; add LoadCredential={name}:FILE to the unit"
+    )]
+    NoCredential {
+        /// What it is for.
+        what: String,
+        /// The credential.
+        name: String,
+    },
+    /// No memfd.
+    #[error("no memory file for {what}: {source}")]
+    Memfd {
+        /// What it is for.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The role has no settings in this build.
+    #[error("the role {0} is not part of this build")]
+    Role(Role),
+}
+
+/// Where things are on disk.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    pub(crate) store: PathBuf,
+    pub(crate) artifacts: PathBuf,
+    /// Scratch directories, one per run worker or server.
+    pub(crate) scratch: PathBuf,
+    pub(crate) workspace: PathBuf,
+}
+
+/// Descriptors by name, in the order of the packet.
+pub(crate) type Descriptors = Vec<(String, OwnedFd)>;
+
+fn open_file(what: &str, path: &Path, flags: OFlag) -> Result<OwnedFd, ComposeError> {
+    open(path, flags | OFlag::O_CLOEXEC, Mode::empty()).map_err(|source| ComposeError::Open {
+        what: what.to_owned(),
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn folder(what: &str, path: &Path) -> Result<OwnedFd, ComposeError> {
+    open_file(
+        what,
+        path,
+        OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW,
+    )
+}
+
+/// A descriptor from which exactly one worker reads a secret.
+pub(crate) fn secret(what: &str, source: &SecretSource) -> Result<OwnedFd, ComposeError> {
+    let sealed = |bytes: &[u8]| {
+        mono_sys::memfd::sealed_memfd(c"mono-secret", bytes).map_err(|source| ComposeError::Memfd {
+            what: what.to_owned(),
+            source,
+        })
+    };
+    match source {
+        SecretSource::Literal { value } => sealed(value.expose().as_bytes()),
+        SecretSource::Env { name } => match std::env::var(name) {
+            Ok(value) if !value.is_empty() => sealed(value.as_bytes()),
+            _ => Err(ComposeError::Unset {
+                what: what.to_owned(),
+                name: name.clone(),
+            }),
+        },
+        SecretSource::File { path } => open_file(what, path, OFlag::O_RDONLY),
+        SecretSource::Credential { name, path } => match path {
+            Some(path) => open_file(what, path, OFlag::O_RDONLY),
+            None => Err(ComposeError::NoCredential {
+                what: what.to_owned(),
+                name: name.clone(),
+            }),
+        },
+    }
+}
+
+/// True when any configured MCP server is reached over the network.
+pub(crate) fn has_http_servers(config: &Config) -> bool {
+    config
+        .tools
+        .mcp_servers
+        .values()
+        .any(|s| !matches!(s.transport, Transport::Stdio { .. }))
+}
+
+/// Settings and descriptors of a role.
+pub(crate) fn compose(
+    config: &Config,
+    places: &Places,
+    role: Role,
+    listener: Option<OwnedFd>,
+) -> Result<(RoleSettings, Descriptors), ComposeError> {
+    match role {
+        Role::Store => Ok((
+            RoleSettings::Store(StoreSettings::default()),
+            vec![(
+                "state".into(),
+                folder("the store's directory", &places.store)?,
+            )],
+        )),
+        Role::Artifact => Ok((
+            RoleSettings::Artifact(ArtifactSettings {
+                max_age_days: config.artifacts.retention.max_age_days,
+                max_count: config.artifacts.retention.max_count,
+                dry_run: config.artifacts.retention.dry_run,
+                private_paths: private_paths(config),
+            }),
+            vec![
+                (
+                    "state".into(),
+                    folder("the artifact directory", &places.artifacts)?,
+                ),
+                (
+                    "workspace".into(),
+                    folder("the workspace", &places.workspace)?,
+                ),
+                (
+                    "outbound".into(),
+                    folder("the scratch directory", &places.scratch)?,
+                ),
+            ],
+        )),
+        Role::Egress => egress(config),
+        Role::AppBridge => Ok((RoleSettings::AppBridge(app_bridge(config)), vec![])),
+        Role::ChannelOpenai => openai(config, listener),
+        Role::Run => run(config, places),
+        other => Err(ComposeError::Role(other)),
+    }
+}
+
+fn egress(config: &Config) -> Result<(RoleSettings, Descriptors), ComposeError> {
+    let mut descriptors = Vec::new();
+    let mut providers = BTreeMap::new();
+    let choice = |model: &mono_config::ModelName, effort: Option<mono_config::Effort>, attempts| {
+        ModelChoice {
+            provider: model.provider.clone(),
+            model: model.model.clone(),
+            effort: effort.map(|e| e.as_str().to_owned()),
+            attempts,
+        }
+    };
+    let runtime = &config.runtime;
+    let mut chain = vec![choice(
+        &runtime.model,
+        runtime.effort,
+        runtime.retry.primary_attempts,
+    )];
+    chain.extend(
+        runtime
+            .fallbacks
+            .iter()
+            .map(|f| choice(&f.model, f.effort, f.attempts)),
+    );
+    for (id, provider) in &config.providers.by_id {
+        // Keys of providers that no entry of the chain names stay where they are.
+        if !chain.iter().any(|c| c.provider == *id) {
+            continue;
+        }
+        if let Some(source) = &provider.api_key {
+            let what = format!("the API key of provider {id}");
+            descriptors.push((format!("key:{id}"), secret(&what, source)?));
+        }
+        providers.insert(
+            id.clone(),
+            ProviderSettings {
+                wire: match provider.wire {
+                    Some(ConfigWire::OpenaiResponses) => Wire::OpenaiResponses,
+                    Some(ConfigWire::AnthropicMessages) => Wire::AnthropicMessages,
+                    Some(ConfigWire::Demo) => Wire::Demo,
+                    Some(ConfigWire::OpenaiChat) | None => Wire::OpenaiChat,
+                },
+                base_url: provider.base_url.clone().unwrap_or_default(),
+                has_key: provider.api_key.is_some(),
+            },
+        );
+    }
+    let settings = EgressSettings {
+        providers,
+        chain,
+        backoff_ms: runtime.retry.backoff_ms,
+        max_backoff_ms: runtime.retry.max_backoff_ms,
+        max_retry_delay_ms: config
+            .providers
+            .pi_native
+            .as_ref()
+            .map_or(60_000, |native| native.max_retry_delay_ms),
+        idle_timeout_ms: 120_000,
+        allow_private_hosts: config.tools.web.fetch.allow_private_hosts.clone(),
+    };
+    Ok((RoleSettings::Egress(settings), descriptors))
+}
+
+fn app_bridge(config: &Config) -> AppBridgeSettings {
+    let plain = |headers: &BTreeMap<String, mono_config::Secret>| {
+        headers
+            .iter()
+            .map(|(k, v)| (k.clone(), v.expose().to_owned()))
+            .collect()
+    };
+    let tools = &config.tools;
+    let servers = tools
+        .mcp_servers
+        .iter()
+        .map(|(name, server)| McpServerSettings {
+            name: name.clone(),
+            transport: match &server.transport {
+                Transport::Stdio { .. } => McpTransport::Stdio,
+                Transport::Http { url, headers } => McpTransport::Http {
+                    url: url.clone(),
+                    headers: plain(headers),
+                },
+                Transport::Sse { url, headers } => McpTransport::Sse {
+                    url: url.clone(),
+                    headers: plain(headers),
+                },
+            },
+            shared: server.shared,
+            per_run: tools.mcp_request_context_servers.contains(name)
+                || tools.continuation_servers.contains(name),
+        })
+        .collect();
+    AppBridgeSettings {
+        servers,
+        call_timeout_ms: tools.mcp_call_timeout_ms,
+        call_max_total_ms: tools.mcp_call_max_total_timeout_ms,
+    }
+}
+
+fn openai(
+    config: &Config,
+    listener: Option<OwnedFd>,
+) -> Result<(RoleSettings, Descriptors), ComposeError> {
+    let api = &config.openai_api;
+    let mut descriptors = Vec::new();
+    if let Some(listener) = listener {
+        descriptors.push(("listener".to_owned(), listener));
+    }
+    if let Some(source) = &api.api_key {
+        descriptors.push(("bearer".to_owned(), secret("openaiApi.apiKey", source)?));
+    }
+    let settings = OpenaiSettings {
+        base_path: api.base_path.clone(),
+        model_id: api.model_id.clone(),
+        bearer: api.api_key.is_some(),
+    };
+    Ok((RoleSettings::ChannelOpenai(settings), descriptors))
+}
+
+/// Path of a run's scratch directory inside its mount namespace.
+pub(crate) const SCRATCH: &str = "/scratch";
+
+fn run(config: &Config, places: &Places) -> Result<(RoleSettings, Descriptors), ComposeError> {
+    let mut descriptors = vec![(
+        "identity".to_owned(),
+        open_file(
+            "context.identityPath",
+            &config.context.identity_path,
+            OFlag::O_RDONLY,
+        )?,
+    )];
+    if let Some(path) = &config.context.soul_path {
+        descriptors.push((
+            "soul".to_owned(),
+            open_file("context.soulPath", path, OFlag::O_RDONLY)?,
+        ));
+    }
+    let tools = &config.tools;
+    let everything = tools.allowed_tools.iter().any(|t| t == "*");
+    let settings = RunSettings {
+        workspace: places.workspace.to_string_lossy().into_owned(),
+        scratch: SCRATCH.to_owned(),
+        allowed_tools: (!everything).then(|| tools.allowed_tools.clone()),
+        disallowed_tools: tools.disallowed_tools.clone(),
+        max_turns: config.runtime.turn_limit(),
+        model: config.runtime.model.to_string(),
+        extra_tools: vec![],
+    };
+    Ok((RoleSettings::Run(settings), descriptors))
+}
+
+/// Workspace-relative paths that are never published: state, configuration, keys, MCP file.
+fn private_paths(config: &Config) -> Vec<String> {
+    let mut all = vec![
+        config.runtime.state_dir.clone(),
+        config.file.clone(),
+        config.artifacts.dir.clone(),
+    ];
+    all.extend(config.tools.mcp_config_path.clone());
+    all.extend(
+        config
+            .providers
+            .by_id
+            .values()
+            .filter_map(|p| match &p.api_key {
+                Some(SecretSource::File { path }) => Some(path.clone()),
+                _ => None,
+            }),
+    );
+    if let Some(SecretSource::File { path }) = &config.openai_api.api_key {
+        all.push(path.clone());
+    }
+    all.iter()
+        .filter_map(|path| path.strip_prefix(&config.runtime.workspace).ok())
+        .map(|path| path.to_string_lossy().into_owned())
+        .filter(|path| !path.is_empty())
+        .collect()
+}

@@ -1,0 +1,47 @@
+//! Everything that happens to the supervisor, in one queue: it decides one thing at a time.
+
+use ipc_proto::RunId;
+use ipc_proto::admin::{Admin, Ask};
+use ipc_proto::channel::Responder;
+use ipc_proto::edges::control::FromWorker;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+/// Names a process for as long as the supervisor lives; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ProcessId(pub(crate) u64);
+
+/// One thing that happened.
+#[derive(Debug)]
+pub(crate) enum Input {
+    /// A worker said something that the table allows.
+    Packet {
+        process: ProcessId,
+        request: u64,
+        message: FromWorker,
+        fds: VecDeque<OwnedFd>,
+    },
+    /// A worker closed its control channel, or broke the protocol.
+    ChannelEnded {
+        process: ProcessId,
+        error: Option<String>,
+    },
+    /// SIGCHLD: at least one process ended.
+    ChildEnded,
+    /// A process logged a line.
+    Line { process: ProcessId, text: String },
+    /// A slot's delay is over.
+    Due,
+    /// An operator asks.
+    Asked {
+        ask: Ask,
+        fds: VecDeque<OwnedFd>,
+        responder: Responder<Admin>,
+    },
+    /// The end of a run that its process did not report is on record.
+    Interrupted { run: RunId },
+    /// Heartbeats and deadlines.
+    Tick,
+    /// SIGTERM, SIGINT.
+    Stop,
+}

@@ -1,0 +1,425 @@
+//! Starting confined processes: what the policy says, made concrete and handed to `mono-launch`.
+
+use crate::compose::{Places, has_http_servers};
+use crate::input::ProcessId;
+use crate::process::Process;
+use crate::programs::Programs;
+use ipc_proto::edges::control::SandboxReport;
+use ipc_proto::{Role, RunId};
+use mono_config::{Config, McpServer, McpTransport, SecretSource, ServerNetwork};
+use mono_sys::process::Child;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::unistd::{Gid, Uid, chown, pipe2};
+use policy::{Access, Context, Declared, Descriptors, Identity, Server, Unmet};
+use std::fs::{DirBuilder, Permissions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Why a process can't be started, or must not be.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LaunchError {
+    /// Something on the way to the start.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The policy can't be made concrete.
+    #[error(transparent)]
+    Policy(#[from] policy::CompileError),
+    /// The process failed before `mono-launch` ran.
+    #[error("the process can't be started: {0}")]
+    Start(#[from] policy::StartError),
+    /// The kernel offers less than the policy's floor; all of it at once.
+    #[error("{}", list(.0))]
+    Unmet(Vec<policy::Unmet>),
+    /// Started as root, on a workspace that no other user could use.
+    #[error(
+        "monod runs as root, so agents run as other users, and {} is not shared with them: give it \
+         a group of its own (chgrp GROUP, chmod g+rwxs), or start monod as an ordinary user",
+        .0.display()
+    )]
+    Workspace(PathBuf),
+    /// The role has no program.
+    #[error("the role {0} has no program in this build")]
+    NoProgram(Role),
+}
+
+fn list(unmet: &[policy::Unmet]) -> String {
+    unmet
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LaunchError {
+    let what = what.into();
+    move |source| LaunchError::Io { what, source }
+}
+
+impl From<io::Error> for LaunchError {
+    fn from(source: io::Error) -> Self {
+        io_error("a descriptor of the new process")(source)
+    }
+}
+
+/// Who owns what when the daemon runs as root.
+#[derive(Debug)]
+pub(crate) struct Ownership {
+    /// The daemon is root: every role has a user of its own.
+    pub(crate) privileged: bool,
+    workspace_group: Option<u32>,
+}
+
+impl Ownership {
+    /// User and group of a role's state.
+    pub(crate) fn of(&self, role: Role) -> Option<(u32, u32)> {
+        let identity = self.identity(role, 0)?;
+        Some((identity.uid, identity.gid))
+    }
+
+    fn identity(&self, role: Role, slot: u32) -> Option<Identity> {
+        // Who works on the workspace shares it by its group; nobody else can.
+        let shares = matches!(role, Role::Run | Role::McpServer | Role::Artifact);
+        let group = self.workspace_group.filter(|_| shares);
+        self.privileged
+            .then(|| Identity::of(role, slot, policy::DEFAULT_BASE, group))
+    }
+}
+
+/// A started worker.
+pub(crate) struct Started {
+    pub(crate) child: Child,
+    pub(crate) control: OwnedFd,
+    pub(crate) stderr: OwnedFd,
+}
+
+/// A started server: our ends of stdin, stdout and stderr.
+pub(crate) struct ServerStarted {
+    pub(crate) child: Child,
+    pub(crate) pipes: [OwnedFd; 3],
+}
+
+/// Starts processes.
+pub(crate) struct Launcher {
+    programs: Programs,
+    places: Places,
+    ownership: Ownership,
+    hidden: Vec<PathBuf>,
+    network: bool,
+    degraded: bool,
+    socket: PathBuf,
+}
+
+impl Launcher {
+    /// Checks what the kernel offers.
+    pub(crate) fn new(
+        config: &Config,
+        places: &Places,
+        programs: Programs,
+        socket: &Path,
+        allow_degraded: bool,
+    ) -> Result<Self, LaunchError> {
+        let privileged = nix::unistd::geteuid().is_root();
+        let unmet = policy::unmet(!privileged);
+        // Namespaces can be done without on the operator's word; Landlock can't.
+        let namespaces = |u: &Unmet| matches!(u, Unmet::Setting { .. });
+        let degraded = allow_degraded && unmet.iter().any(namespaces);
+        if unmet.iter().any(|u| !allow_degraded || !namespaces(u)) {
+            return Err(LaunchError::Unmet(unmet));
+        }
+        let meta = std::fs::metadata(&places.workspace).map_err(io_error(format!(
+            "the workspace {}",
+            places.workspace.display()
+        )))?;
+        let shared = meta.gid() != 0 && meta.mode() & 0o070 == 0o070;
+        if privileged && !shared {
+            return Err(LaunchError::Workspace(places.workspace.clone()));
+        }
+        Ok(Self {
+            programs,
+            places: places.clone(),
+            ownership: Ownership {
+                privileged,
+                workspace_group: privileged.then_some(meta.gid()),
+            },
+            hidden: hidden(config),
+            network: has_http_servers(config),
+            degraded,
+            socket: socket.to_owned(),
+        })
+    }
+
+    pub(crate) fn ownership(&self) -> &Ownership {
+        &self.ownership
+    }
+
+    /// The Landlock ABI that a started process has at least: the launcher asks for it as a hard
+    /// requirement.
+    pub(crate) fn floor(&self) -> u32 {
+        policy::LANDLOCK_FLOOR
+    }
+
+    /// What is missing, for status.
+    pub(crate) fn degraded(&self) -> Vec<String> {
+        if self.degraded {
+            vec!["no namespaces: processes see each other, and files are kept apart by Landlock alone".into()]
+        } else {
+            vec![]
+        }
+    }
+
+    /// The log level, and where the things are that a worker proves it can't reach.
+    fn environment(&self) -> Vec<(String, String)> {
+        let path = |path: &Path| path.to_string_lossy().into_owned();
+        let mut all = vec![("MONO_PROBE_SOCKET".to_owned(), path(&self.socket))];
+        if let Some(state) = self.places.store.parent() {
+            all.push(("MONO_PROBE_STATE".to_owned(), path(state)));
+        }
+        all.extend(std::env::var("MONO_LOG").map(|level| ("MONO_LOG".to_owned(), level)));
+        all
+    }
+
+    /// A directory of its own for a process that is about to start.
+    pub(crate) fn make_scratch(&self, base: &Path, id: ProcessId) -> Result<PathBuf, LaunchError> {
+        let path = base.join(format!("pool-{}", id.0));
+        let failed = || format!("the scratch directory {}", path.display());
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(io_error(failed()))?;
+        if let Some(identity) = self.ownership.identity(Role::Run, 0) {
+            // Artifact reaches what a run publishes from its scratch by the workspace's group.
+            let group = identity.groups.first().copied().unwrap_or(identity.gid);
+            let owner = self
+                .ownership
+                .identity(Role::Run, slot(id))
+                .map_or(identity.uid, |i| i.uid);
+            chown(
+                &path,
+                Some(Uid::from_raw(owner)),
+                Some(Gid::from_raw(group)),
+            )
+            .map_err(|e| io_error(failed())(e.into()))?;
+            std::fs::set_permissions(&path, Permissions::from_mode(0o2770))
+                .map_err(io_error(failed()))?;
+        }
+        Ok(path)
+    }
+
+    /// Names a run worker's scratch after its run, which is where `artifact` looks for it.
+    pub(crate) fn name_scratch(&self, process: Option<&mut Process>, run: &RunId) {
+        let Some(path) = process.and_then(|p| p.scratch.as_mut()) else {
+            return;
+        };
+        let named = path.with_file_name(run.as_str());
+        match std::fs::rename(&*path, &named) {
+            Ok(()) => *path = named,
+            Err(e) => tracing::warn!(run = %run, "its scratch can't be named: {e}"),
+        }
+    }
+
+    /// Starts a worker of this role.
+    pub(crate) fn worker(
+        &self,
+        role: Role,
+        id: ProcessId,
+        scratch: Option<&Path>,
+    ) -> Result<Started, LaunchError> {
+        let program = self
+            .programs
+            .worker(role)
+            .ok_or(LaunchError::NoProgram(role))?;
+        let state = match role {
+            Role::Store => Some(self.places.store.clone()),
+            Role::Artifact => Some(self.places.artifacts.clone()),
+            _ => None,
+        };
+        let context = Context {
+            workspace: (role == Role::Run).then(|| self.places.workspace.clone()),
+            scratch: scratch.map(Path::to_owned),
+            state,
+            hidden: self.hidden.clone(),
+            network: self.network,
+            identity: self.ownership.identity(role, slot(id)),
+            degraded: self.degraded,
+            environment: self.environment(),
+            ..Context::default()
+        };
+        let launch = policy::compile(role, &context)?;
+        let (control, theirs) = ipc_proto::link::pair()?;
+        let (stderr, their_stderr) = pipe()?;
+        nonblocking(&stderr)?;
+        let descriptors = Descriptors {
+            launcher: self.programs.launch.as_fd(),
+            program: Some(program.as_fd()),
+            control: Some(theirs.as_fd()),
+            input: None,
+            output: None,
+            error: Some(their_stderr.as_fd()),
+        };
+        let child = policy::start(&launch, &descriptors)?;
+        Ok(Started {
+            child,
+            control,
+            stderr,
+        })
+    }
+
+    /// Starts a stdio MCP server under its declared profile.
+    pub(crate) fn server(
+        &self,
+        server: &McpServer,
+        id: ProcessId,
+        scratch: &Path,
+    ) -> Result<ServerStarted, LaunchError> {
+        let McpTransport::Stdio {
+            command,
+            args,
+            env,
+            cwd,
+        } = &server.transport
+        else {
+            return Err(LaunchError::NoProgram(Role::McpServer));
+        };
+        let sandbox = &server.sandbox;
+        let declared = |paths: &[PathBuf], access: Access| {
+            paths
+                .iter()
+                .map(move |path| Declared {
+                    path: path.clone(),
+                    access,
+                })
+                .collect::<Vec<_>>()
+        };
+        let mut paths = declared(&sandbox.readable_roots, Access::ReadExec);
+        paths.extend(declared(&sandbox.writable_roots, Access::WriteExec));
+        let context = Context {
+            workspace: Some(self.places.workspace.clone()),
+            scratch: Some(scratch.to_owned()),
+            declared: paths,
+            hidden: self.hidden.clone(),
+            network: sandbox.network == ServerNetwork::All,
+            identity: self.ownership.identity(Role::McpServer, slot(id)),
+            degraded: self.degraded,
+            environment: env
+                .iter()
+                .map(|(k, v)| (k.clone(), v.expose().to_owned()))
+                .collect(),
+            server: Some(Server {
+                command: command.into(),
+                arguments: args.clone(),
+                directory: cwd.clone(),
+            }),
+            ..Context::default()
+        };
+        let launch = policy::compile(Role::McpServer, &context)?;
+        if let Some(identity) = &context.identity {
+            chown(scratch, Some(Uid::from_raw(identity.uid)), None)
+                .map_err(|e| io_error("the server's scratch directory")(e.into()))?;
+        }
+        let (their_stdin, stdin) = pipe()?;
+        let (stdout, their_stdout) = pipe()?;
+        let (stderr, their_stderr) = pipe()?;
+        let descriptors = Descriptors {
+            launcher: self.programs.launch.as_fd(),
+            program: None,
+            control: None,
+            input: Some(their_stdin.as_fd()),
+            output: Some(their_stdout.as_fd()),
+            error: Some(their_stderr.as_fd()),
+        };
+        let child = policy::start(&launch, &descriptors)?;
+        Ok(ServerStarted {
+            child,
+            pipes: [stdin, stdout, stderr],
+        })
+    }
+
+    /// Compares what the kernel enforces on a worker, and what it says of its probes, with the
+    /// policy.
+    ///
+    /// # Errors
+    /// The weakness, for people; the worker must be ended.
+    pub(crate) fn accept(
+        &self,
+        role: Role,
+        pid: i32,
+        report: &SandboxReport,
+    ) -> Result<(), String> {
+        let kernel =
+            policy::inforce::of(pid).map_err(|e| format!("/proc/{pid} can't be read: {e}"))?;
+        if kernel.seccomp != 2 {
+            return Err(format!("its seccomp mode is {}, not 2", kernel.seccomp));
+        }
+        if !kernel.no_new_privs {
+            return Err("no_new_privs is off".into());
+        }
+        if kernel.uid == 0 || kernel.capabilities != 0 {
+            return Err(format!(
+                "user {} with capabilities {:#x}",
+                kernel.uid, kernel.capabilities
+            ));
+        }
+        // Only a program that could open a file which no profile grants reports 0.
+        if report.landlock_abi < policy::LANDLOCK_FLOOR {
+            return Err(format!("its Landlock ABI is {}", report.landlock_abi));
+        }
+        match report.probes.iter().find(|probe| !probe.refused) {
+            Some(probe) => Err(format!("{} was not refused: {}", probe.name, probe.detail)),
+            None if report.probes.is_empty() => Err(format!("{role} reported no probe")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn slot(id: ProcessId) -> u32 {
+    u32::try_from(id.0 % u64::from(policy::SLOTS)).unwrap_or(0)
+}
+
+/// What no run and no server sees although it may lie in the workspace.
+fn hidden(config: &Config) -> Vec<PathBuf> {
+    let mut all = vec![
+        config.runtime.state_dir.clone(),
+        config.artifacts.dir.clone(),
+        config.file.clone(),
+    ];
+    let keys = config
+        .providers
+        .by_id
+        .values()
+        .filter_map(|p| p.api_key.as_ref());
+    for source in keys.chain(&config.openai_api.api_key) {
+        if let SecretSource::File { path } = source {
+            all.push(path.clone());
+        }
+    }
+    all.iter()
+        .filter_map(|path| path.canonicalize().ok())
+        .collect()
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd), LaunchError> {
+    pipe2(OFlag::O_CLOEXEC).map_err(|e| io::Error::from(e).into())
+}
+
+fn nonblocking(fd: &OwnedFd) -> Result<(), LaunchError> {
+    fcntl(fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(io::Error::from)?;
+    Ok(())
+}
+
+/// Removes a scratch directory on a thread of its own: a run may have left many files.
+pub(crate) fn remove_scratch(path: PathBuf) {
+    tokio::task::spawn_blocking(move || {
+        if let Err(e) = std::fs::remove_dir_all(&path)
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!("{} can't be removed: {e}", path.display());
+        }
+    });
+}

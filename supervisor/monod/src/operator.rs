@@ -1,0 +1,303 @@
+//! What an operator asks through the admin socket.
+
+use crate::run::Origin;
+use crate::slot::{Occupant, Slot};
+use crate::status;
+use crate::supervisor::Supervisor;
+use ipc_proto::admin::{Admin, Answer, Ask, JsonBody};
+use ipc_proto::channel::{Fault, Responder};
+use ipc_proto::edges::control::{MAX_TURN_INPUT, StartRun, Trigger, TurnInput};
+use ipc_proto::edges::{artifact, store};
+use ipc_proto::{Body, Client, ConversationId, Edge, RunId, VERSION_MAX, VERSION_MIN};
+use serde::Serialize;
+use serde_json::json;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// How long the owner of a list may take.
+const OWNER_WITHIN: Duration = Duration::from_secs(20);
+/// Largest list or record in bytes.
+const MAX_RECORD: usize = 64 * 1024 * 1024;
+
+/// Sends a value as the answer, with further descriptors after the value's own.
+pub(crate) async fn answer<T: Serialize>(
+    responder: Responder<Admin>,
+    result: Result<(T, Vec<OwnedFd>), Fault>,
+) {
+    let packed = result.and_then(|(value, fds)| {
+        let (result, memfd) = JsonBody::pack(&value)
+            .map_err(|e| Fault::new("internal", format!("the answer can't be packed: {e}")))?;
+        Ok((
+            Answer::Ok { result },
+            memfd.into_iter().chain(fds).collect::<Vec<_>>(),
+        ))
+    });
+    let sent = match packed {
+        Ok((answer, fds)) => responder.send(&answer, &fds).await,
+        Err(Fault { code, message }) => responder.send(&Answer::Error { code, message }, &[]).await,
+    };
+    if let Err(e) = sent {
+        tracing::debug!("an operator did not wait for the answer: {e}");
+    }
+}
+
+fn now<T: Serialize + Send + 'static>(
+    responder: Responder<Admin>,
+    result: Result<(T, Vec<OwnedFd>), Fault>,
+) {
+    tokio::spawn(answer(responder, result));
+}
+
+fn invalid(what: impl std::fmt::Display) -> Fault {
+    Fault::new("invalid_request", what.to_string())
+}
+
+fn down(role: &str) -> Fault {
+    Fault::new(
+        "worker_unavailable",
+        format!("the {role} worker is not serving; see `monoctl status`"),
+    )
+}
+
+/// Passes an owner's answer on, as JSON.
+fn forward<E, F>(
+    client: Option<Client<E>>,
+    request: E::Request,
+    take: F,
+    responder: Responder<Admin>,
+) where
+    E: Edge,
+    F: FnOnce(E::Reply) -> Result<Option<Body>, Fault> + Send + 'static,
+{
+    tokio::spawn(async move {
+        let result = async {
+            let client = client.ok_or_else(|| down(E::NAME))?;
+            let (reply, mut fds) = client
+                .call(&request, &[], OWNER_WITHIN)
+                .await
+                .map_err(|e| match e {
+                    ipc_proto::CallError::Fault(fault) => fault,
+                    other => Fault::new("worker_unavailable", other.to_string()),
+                })?;
+            let value: serde_json::Value = match take(reply)? {
+                Some(body) => body
+                    .unpack_json(&mut fds, MAX_RECORD)
+                    .map_err(|e| Fault::new("internal", e.to_string()))?,
+                None => return Err(Fault::new("not_found", "there is none with this id")),
+            };
+            Ok((value, fds.into_iter().collect()))
+        };
+        answer(responder, result.await).await;
+    });
+}
+
+fn unexpected() -> Fault {
+    Fault::new("internal", "the worker answered something else")
+}
+
+impl Supervisor {
+    /// One request of an operator.
+    pub(crate) fn asked(
+        &mut self,
+        ask: Ask,
+        mut fds: VecDeque<OwnedFd>,
+        responder: Responder<Admin>,
+    ) {
+        match ask {
+            Ask::Hello {
+                version_min,
+                version_max,
+            } => {
+                let common = ipc_proto::common_version(
+                    (VERSION_MIN, VERSION_MAX),
+                    (version_min, version_max),
+                );
+                let result = match common {
+                    Some(version) => Ok((
+                        json!({ "version": version, "daemon": env!("CARGO_PKG_VERSION") }),
+                        vec![],
+                    )),
+                    None => Err(Fault::new(
+                        "no_common_version",
+                        format!(
+                            "this monoctl speaks versions {version_min} to {version_max}, the daemon \
+                             {VERSION_MIN} to {VERSION_MAX}; install the same release of both"
+                        ),
+                    )),
+                };
+                now(responder, result);
+            }
+            Ask::Status => now(responder, Ok((self.status(), vec![]))),
+            Ask::Config => now(responder, Ok((json!({ "fields": self.reports }), vec![]))),
+            Ask::Send {
+                conversation,
+                input,
+            } => {
+                let result = self.send(&conversation, input, &mut fds);
+                now(responder, result);
+                self.dispatch();
+            }
+            Ask::CancelRun { run } => {
+                let result = RunId::parse(&run).map_err(invalid).and_then(|run| {
+                    if self.cancel_run(&run, "cancelled by an operator") {
+                        Ok((json!({ "cancelled": true }), vec![]))
+                    } else {
+                        Err(Fault::new("not_found", "no such run is at work or waiting"))
+                    }
+                });
+                now(responder, result);
+            }
+            Ask::ListRuns {
+                conversation,
+                status,
+                limit,
+                cursor,
+            } => {
+                let conversation = match conversation.as_deref().map(ConversationId::parse) {
+                    None => None,
+                    Some(Ok(id)) => Some(id),
+                    Some(Err(e)) => return now::<()>(responder, Err(invalid(e))),
+                };
+                let request = store::Request::ListRuns {
+                    conversation,
+                    status,
+                    limit,
+                    cursor,
+                };
+                let take = |reply| match reply {
+                    store::Reply::Runs { page } => Ok(Some(page)),
+                    _ => Err(unexpected()),
+                };
+                forward(self.store.clone(), request, take, responder);
+            }
+            Ask::ShowRun { run } => match RunId::parse(&run) {
+                Ok(run) => {
+                    let take = |reply| match reply {
+                        store::Reply::Run { record } => Ok(record),
+                        _ => Err(unexpected()),
+                    };
+                    forward(
+                        self.store.clone(),
+                        store::Request::ShowRun { run },
+                        take,
+                        responder,
+                    );
+                }
+                Err(e) => now::<()>(responder, Err(invalid(e))),
+            },
+            Ask::ListArtifacts { limit, cursor } => {
+                let take = |reply| match reply {
+                    artifact::Reply::Artifacts { page } => Ok(Some(page)),
+                    artifact::Reply::Refused { code, .. } => Err(Fault::new(&code, "refused")),
+                    _ => Err(unexpected()),
+                };
+                let request = artifact::Request::List { limit, cursor };
+                forward(self.artifact.clone(), request, take, responder);
+            }
+            Ask::GetArtifact { id } => {
+                let take = |reply| match reply {
+                    artifact::Reply::Opened { record } => Ok(Some(record)),
+                    artifact::Reply::Refused { code, .. } => {
+                        let message = ipc_proto::reply::failure_message(&code);
+                        Err(Fault::new(&code, message))
+                    }
+                    _ => Err(unexpected()),
+                };
+                let request = artifact::Request::Open {
+                    id,
+                    integrity_id: None,
+                    delivery: None,
+                };
+                forward(self.artifact.clone(), request, take, responder);
+            }
+            Ask::Unpark { role } => {
+                let result = if self.unpark(&role) {
+                    Ok((json!({ "unparked": role }), vec![]))
+                } else {
+                    Err(Fault::new(
+                        "not_parked",
+                        format!("no worker of the role {role:?} is parked"),
+                    ))
+                };
+                now(responder, result);
+            }
+            Ask::Stop => {
+                now(responder, Ok((json!({ "stopping": true }), vec![])));
+                self.stop();
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        conversation: &str,
+        input: JsonBody,
+        fds: &mut VecDeque<OwnedFd>,
+    ) -> Result<(serde_json::Value, Vec<OwnedFd>), Fault> {
+        let conversation = ConversationId::parse(conversation).map_err(invalid)?;
+        let input: TurnInput = input.unpack(fds, MAX_TURN_INPUT).map_err(invalid)?;
+        let input = Body::pack_json(&input).map_err(invalid)?;
+        let start = StartRun {
+            conversation: conversation.clone(),
+            delivery: conversation,
+            trigger: Trigger {
+                source: "terminal".into(),
+                detail: None,
+            },
+            input: input.0.clone(),
+        };
+        let (run, events) = self.accept_run(Origin::Admin, start, input)?;
+        Ok((json!({ "run": run }), vec![events]))
+    }
+
+    fn status(&self) -> status::Status {
+        let mut workers: Vec<status::Worker> = self
+            .slots
+            .iter()
+            .map(|slot| self.slot_status(slot))
+            .collect();
+        let mut others: Vec<_> = self
+            .processes
+            .values()
+            .filter(|p| matches!(p.role, ipc_proto::Role::Run | ipc_proto::Role::McpServer))
+            .collect();
+        others.sort_by_key(|p| p.id);
+        for process in others {
+            let restarts = if process.role == ipc_proto::Role::Run {
+                self.pool().restarts
+            } else {
+                0
+            };
+            let mut worker = status::worker(process, restarts, self.launcher.floor());
+            worker.name = self
+                .servers
+                .values()
+                .find(|s| s.process == process.id)
+                .map(|s| s.name.clone());
+            workers.push(worker);
+        }
+        if self.pool().occupant == Occupant::Parked {
+            workers.push(status::absent(self.pool()));
+        }
+        let (working, waiting) = self.queue.counts();
+        status::Status::new(
+            workers,
+            status::Runs {
+                working,
+                assigned: self.working_runs(),
+                waiting,
+            },
+            self.violations,
+            self.started.elapsed(),
+            self.launcher.degraded(),
+        )
+    }
+
+    fn slot_status(&self, slot: &Slot) -> status::Worker {
+        match slot.process().and_then(|id| self.processes.get(&id)) {
+            Some(process) => status::worker(process, slot.restarts, self.launcher.floor()),
+            None => status::absent(slot),
+        }
+    }
+}

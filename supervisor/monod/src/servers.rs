@@ -1,0 +1,141 @@
+//! Stdio MCP servers: started here under their declared profile, spoken to by `app-bridge`.
+
+use crate::input::ProcessId;
+use crate::process::{Process, State};
+use crate::supervisor::Supervisor;
+use ipc_proto::edges::control::ToWorker;
+use ipc_proto::{Role, RunId};
+use mono_config::McpTransport;
+use std::os::fd::OwnedFd;
+
+/// A started server program.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) process: ProcessId,
+    owner: ProcessId,
+}
+
+/// Servers at once; each is a process tree of somebody else's code.
+const MAX_SERVERS: usize = 128;
+
+impl Supervisor {
+    /// The app-bridge wants a configured server.
+    pub(crate) fn start_server(
+        &mut self,
+        owner: ProcessId,
+        request: u64,
+        name: &str,
+        run: Option<RunId>,
+    ) {
+        let answer = match self.launch_server(owner, name, run) {
+            Ok((server, pipes)) => (ToWorker::ServerStarted { server }, pipes.into()),
+            Err(message) => (ToWorker::ServerFailed { message }, vec![]),
+        };
+        if let Some(process) = self.processes.get(&owner) {
+            process.send(request, answer.0, answer.1);
+        }
+    }
+
+    fn launch_server(
+        &mut self,
+        owner: ProcessId,
+        name: &str,
+        _run: Option<RunId>,
+    ) -> Result<(u64, [OwnedFd; 3]), String> {
+        if self.is_stopping() {
+            return Err("the daemon is stopping".into());
+        }
+        if self.servers.len() >= MAX_SERVERS {
+            return Err(format!("{MAX_SERVERS} MCP servers are running already"));
+        }
+        let spec = self
+            .config
+            .tools
+            .mcp_servers
+            .get(name)
+            .filter(|s| matches!(s.transport, McpTransport::Stdio { .. }))
+            .ok_or("no stdio server of this name is configured")?
+            .clone();
+        let id = self.next_process_id();
+        let scratch = self
+            .launcher
+            .make_scratch(&self.places.scratch, id)
+            .map_err(|e| e.to_string())?;
+        let started = match self.launcher.server(&spec, id, &scratch) {
+            Ok(started) => started,
+            Err(e) => {
+                crate::launch::remove_scratch(scratch);
+                return Err(e.to_string());
+            }
+        };
+        let mut process = Process::new(id, Role::McpServer, started.child, Some(scratch));
+        process.state = State::Serving;
+        process.last_line = name.to_owned();
+        process
+            .follow(None, None, &self.tell)
+            .map_err(|e| e.to_string())?;
+        self.processes.insert(id, process);
+        let server = self.next_server;
+        self.next_server += 1;
+        self.servers.insert(
+            server,
+            Server {
+                name: name.to_owned(),
+                process: id,
+                owner,
+            },
+        );
+        Ok((server, started.pipes))
+    }
+
+    /// The app-bridge ends a server; with its process namespace the whole tree goes.
+    pub(crate) fn stop_server(&mut self, owner: ProcessId, request: u64, server: u64) {
+        if let Some(found) = self.servers.get(&server)
+            && found.owner == owner
+        {
+            self.end(found.process);
+        }
+        if let Some(process) = self.processes.get(&owner) {
+            process.send(request, ToWorker::Done, vec![]);
+        }
+    }
+
+    /// A server's process ended.
+    pub(crate) fn server_exited(&mut self, id: ProcessId, status: &str) {
+        let Some(server) = self
+            .servers
+            .iter()
+            .find(|(_, s)| s.process == id)
+            .map(|(n, _)| *n)
+        else {
+            return;
+        };
+        if let Some(gone) = self.servers.remove(&server) {
+            tracing::info!(role = "mcp-server", server = gone.name, "{status}");
+            if let Some(process) = self.processes.get(&gone.owner) {
+                process.send(
+                    0,
+                    ToWorker::ServerExited {
+                        server,
+                        status: status.to_owned(),
+                    },
+                    vec![],
+                );
+            }
+        }
+    }
+
+    /// The app-bridge is gone: nobody speaks to its servers any more.
+    pub(crate) fn end_servers_of(&mut self, owner: ProcessId) {
+        let orphans: Vec<_> = self
+            .servers
+            .values()
+            .filter(|s| s.owner == owner)
+            .map(|s| s.process)
+            .collect();
+        for id in orphans {
+            self.end(id);
+        }
+    }
+}

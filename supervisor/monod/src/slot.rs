@@ -1,0 +1,70 @@
+//! The always-on roles: which process serves each, and when a new one is due.
+
+use crate::input::ProcessId;
+use crate::restart::{self, Decision, Ending, History, Policy};
+use ipc_proto::Role;
+use std::time::Instant;
+
+/// Where a slot stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Occupant {
+    /// A process fills it.
+    Filled(ProcessId),
+    /// The next process starts at this time.
+    Waiting(Instant),
+    /// Nothing starts until an operator says so.
+    Parked,
+}
+
+/// One always-on role.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) role: Role,
+    pub(crate) occupant: Occupant,
+    pub(crate) restarts: u32,
+    /// The last line that the last process logged, and how it ended.
+    pub(crate) last_words: String,
+    history: History,
+}
+
+impl Slot {
+    /// A slot whose first process is due now.
+    pub(crate) fn new(role: Role) -> Self {
+        Self {
+            role,
+            occupant: Occupant::Waiting(Instant::now()),
+            restarts: 0,
+            last_words: String::new(),
+            history: History::default(),
+        }
+    }
+
+    /// The process that fills it.
+    pub(crate) fn process(&self) -> Option<ProcessId> {
+        match self.occupant {
+            Occupant::Filled(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Its process ended: decides when the next one starts.
+    pub(crate) fn vacate(&mut self, ending: Ending, now: Instant, jitter: f64) -> Decision {
+        let (decision, history) = restart::decide(self.history, ending, &Policy::DEFAULT, jitter);
+        self.history = history;
+        self.occupant = match decision {
+            Decision::After(delay) => Occupant::Waiting(now + delay),
+            Decision::Park => Occupant::Parked,
+        };
+        decision
+    }
+
+    /// Lifts the parking. False when it was not parked.
+    pub(crate) fn unpark(&mut self) -> bool {
+        let parked = self.occupant == Occupant::Parked;
+        if parked {
+            self.history = History::default();
+            self.occupant = Occupant::Waiting(Instant::now());
+        }
+        parked
+    }
+}

@@ -1,0 +1,180 @@
+//! `monoctl status`: what the kernel says is in force, not what was asked for.
+
+use crate::process::Process;
+use crate::slot::{Occupant, Slot};
+use ipc_proto::Role;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The answer. Its shape is a contract: extend, never rename.
+#[derive(Debug, Serialize)]
+pub(crate) struct Status {
+    ok: bool,
+    version: &'static str,
+    degraded: Vec<String>,
+    uptime_ms: u128,
+    protocol_violations: u64,
+    runs: Runs,
+    workers: Vec<Worker>,
+}
+
+/// How busy it is.
+#[derive(Debug, Serialize)]
+pub(crate) struct Runs {
+    /// Runs that hold a slot.
+    pub(crate) working: usize,
+    /// Runs that have a process.
+    pub(crate) assigned: usize,
+    /// Runs in the queue.
+    pub(crate) waiting: usize,
+}
+
+/// One worker.
+#[derive(Debug, Serialize)]
+pub(crate) struct Worker {
+    role: &'static str,
+    /// The configured name of an MCP server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    pid: Option<i32>,
+    state: &'static str,
+    restarts: u32,
+    protocol: Option<u16>,
+    rss_bytes: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    last_line: String,
+    sandbox: Option<Sandbox>,
+}
+
+/// What confines it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Sandbox {
+    seccomp: u32,
+    seccomp_filters: u32,
+    no_new_privs: bool,
+    landlock_abi: u32,
+    uid: u32,
+    capabilities: u64,
+    /// Those that differ from the supervisor's; absent when the kernel doesn't let it look.
+    namespaces: Option<Vec<&'static str>>,
+    /// `refused` or what went wrong, by probe.
+    probes: BTreeMap<String, String>,
+}
+
+impl Status {
+    pub(crate) fn new(
+        workers: Vec<Worker>,
+        runs: Runs,
+        protocol_violations: u64,
+        uptime: Duration,
+        degraded: Vec<String>,
+    ) -> Self {
+        let healthy = workers.iter().all(Worker::healthy);
+        Self {
+            ok: healthy && degraded.is_empty(),
+            version: env!("CARGO_PKG_VERSION"),
+            degraded,
+            uptime_ms: uptime.as_millis(),
+            protocol_violations,
+            runs,
+            workers,
+        }
+    }
+}
+
+impl Worker {
+    fn healthy(&self) -> bool {
+        let always_on = self.role != Role::Run.name() && self.role != Role::McpServer.name();
+        let up = self.state == "serving" || (!always_on && self.state != "parked");
+        let confined = self
+            .sandbox
+            .as_ref()
+            .is_none_or(|s| s.seccomp == 2 && s.no_new_privs && s.capabilities == 0 && s.uid != 0);
+        // A process that serves without any report from the kernel is not known to be confined.
+        up && confined && (self.state != "serving" || self.sandbox.is_some())
+    }
+}
+
+/// A running process.
+pub(crate) fn worker(process: &Process, restarts: u32, floor: u32) -> Worker {
+    let state = match (process.role, process.run.is_some(), process.state.name()) {
+        (Role::Run, false, "serving") => "idle",
+        (_, _, other) => other,
+    };
+    Worker {
+        role: process.role.name(),
+        name: None,
+        pid: Some(process.pid),
+        state,
+        restarts,
+        protocol: (process.protocol > 0).then_some(process.protocol),
+        rss_bytes: rss_bytes(process.pid),
+        last_line: process.last_line.clone(),
+        sandbox: sandbox(process, floor),
+    }
+}
+
+/// Resident memory of a process; 0 when it has just ended.
+fn rss_bytes(pid: i32) -> u64 {
+    let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages: u64 = statm
+        .split(' ')
+        .nth(1)
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0);
+    let page = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE)
+        .ok()
+        .flatten()
+        .unwrap_or(4096);
+    pages * page.unsigned_abs()
+}
+
+fn sandbox(process: &Process, floor: u32) -> Option<Sandbox> {
+    let kernel = policy::inforce::of(process.pid).ok()?;
+    let probes = process
+        .sandbox
+        .iter()
+        .flat_map(|report| &report.probes)
+        .map(|probe| {
+            let outcome = if probe.refused {
+                "refused".to_owned()
+            } else {
+                format!("NOT refused: {}", probe.detail)
+            };
+            (probe.name.clone(), outcome)
+        });
+    Some(Sandbox {
+        seccomp: kernel.seccomp,
+        seccomp_filters: kernel.filters,
+        no_new_privs: kernel.no_new_privs,
+        // The launcher asks for Landlock as a hard requirement: a process that runs has it.
+        landlock_abi: process
+            .sandbox
+            .as_ref()
+            .map_or(floor, |report| report.landlock_abi),
+        uid: kernel.uid,
+        capabilities: kernel.capabilities,
+        namespaces: kernel.namespaces,
+        probes: probes.collect(),
+    })
+}
+
+/// A slot without a process.
+pub(crate) fn absent(slot: &Slot) -> Worker {
+    Worker {
+        role: slot.role.name(),
+        name: None,
+        pid: None,
+        state: if slot.occupant == Occupant::Parked {
+            "parked"
+        } else {
+            "waiting"
+        },
+        restarts: slot.restarts,
+        protocol: None,
+        rss_bytes: 0,
+        last_line: slot.last_words.clone(),
+        sandbox: None,
+    }
+}

@@ -1,0 +1,693 @@
+//! The supervisor: the process table and the loop that decides one thing at a time.
+//!
+//! Nothing in here waits for a worker. Packets to workers are queued, answers come back as inputs.
+
+use crate::admission::{Limits, Queue};
+use crate::compose::{self, Places};
+use crate::input::{Input, ProcessId};
+use crate::launch::{LaunchError, Launcher};
+use crate::process::{Process, State};
+use crate::restart::{Decision, Ending};
+use crate::run::Run;
+use crate::servers::Server;
+use crate::slot::{Occupant, Slot};
+use ipc_proto::edges::artifact::Artifact;
+use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, SandboxReport, ToWorker};
+use ipc_proto::edges::store::Store;
+use ipc_proto::{Body, Client, MAGIC, Role, RunId, VERSION_MAX, VERSION_MIN};
+use mono_config::Config;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
+
+/// Idle, confined, never used run workers that wait: a turn then pays one message and no start.
+const POOL: usize = 2;
+/// From start to `Ready`.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// Between heartbeats.
+pub(crate) const TICK: Duration = Duration::from_secs(2);
+/// A worker that leaves a heartbeat unanswered this long is ended.
+const HUNG_AFTER: Duration = Duration::from_secs(30);
+/// A run worker may live this long after it reported its end.
+const LINGER: Duration = Duration::from_secs(5);
+/// Running turns may take this long to end when the daemon stops.
+const DRAIN: Duration = Duration::from_secs(10);
+/// The other workers may take this long after that.
+const STOP: Duration = Duration::from_secs(3);
+
+/// What the supervisor is started with.
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) reports: Vec<mono_config::FieldReport>,
+    pub(crate) places: Places,
+    pub(crate) launcher: Launcher,
+    pub(crate) listeners: BTreeMap<Role, TcpListener>,
+    pub(crate) tell: mpsc::UnboundedSender<Input>,
+}
+
+/// The daemon's state.
+pub(crate) struct Supervisor {
+    pub(crate) config: Config,
+    pub(crate) reports: Vec<mono_config::FieldReport>,
+    pub(crate) places: Places,
+    pub(crate) launcher: Launcher,
+    pub(crate) listeners: BTreeMap<Role, TcpListener>,
+    pub(crate) tell: mpsc::UnboundedSender<Input>,
+    pub(crate) processes: HashMap<ProcessId, Process>,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) runs: HashMap<RunId, Run>,
+    pub(crate) queue: Queue,
+    pub(crate) servers: HashMap<u64, Server>,
+    pub(crate) store: Option<Client<Store>>,
+    pub(crate) artifact: Option<Client<Artifact>>,
+    pub(crate) violations: u64,
+    pub(crate) started: Instant,
+    pool_slot: Slot,
+    next_process: u64,
+    next_channel: u64,
+    pub(crate) next_server: u64,
+    next_ping: u64,
+    stopping: Option<Stopping>,
+}
+
+/// The two deadlines of an orderly stop.
+#[derive(Debug, Clone, Copy)]
+struct Stopping {
+    runs_until: Instant,
+    workers_asked: bool,
+    workers_until: Instant,
+}
+
+impl Supervisor {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let mut roles = vec![Role::Store, Role::Artifact, Role::Egress, Role::AppBridge];
+        if parts.config.openai_api.enabled {
+            roles.push(Role::ChannelOpenai);
+        }
+        let bound = |n: Option<usize>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+        let limits = Limits {
+            concurrent: bound(parts.config.concurrency.max_concurrent_runs),
+            pending: bound(parts.config.concurrency.max_pending_runs),
+        };
+        Self {
+            config: parts.config,
+            reports: parts.reports,
+            places: parts.places,
+            launcher: parts.launcher,
+            listeners: parts.listeners,
+            tell: parts.tell,
+            processes: HashMap::new(),
+            slots: roles.into_iter().map(Slot::new).collect(),
+            runs: HashMap::new(),
+            queue: Queue::new(limits),
+            servers: HashMap::new(),
+            store: None,
+            artifact: None,
+            violations: 0,
+            started: Instant::now(),
+            pool_slot: Slot::new(Role::Run),
+            next_process: 1,
+            next_channel: 1,
+            next_server: 1,
+            next_ping: 1,
+            stopping: None,
+        }
+    }
+
+    /// Runs until the daemon is to end and every process has ended.
+    pub(crate) async fn serve(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) {
+        self.fill();
+        while let Some(input) = inputs.recv().await {
+            self.decide(input);
+            if self.stopping.is_some() && self.processes.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn decide(&mut self, input: Input) {
+        match input {
+            Input::Packet {
+                process,
+                request,
+                message,
+                fds,
+            } => {
+                self.packet(process, request, message, fds);
+            }
+            Input::ChannelEnded { process, error } => self.channel_ended(process, error),
+            Input::ChildEnded => self.reap(),
+            Input::Line { process, text } => self.line(process, text),
+            Input::Due => self.fill(),
+            Input::Asked {
+                ask,
+                fds,
+                responder,
+            } => self.asked(ask, fds, responder),
+            Input::Interrupted { run } => self.release(&run),
+            Input::Tick => self.tick(),
+            Input::Stop => self.stop(),
+        }
+    }
+
+    /// True while no new run is taken.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.is_some()
+    }
+
+    // ----- starting -----
+
+    /// Starts what is due: always-on roles and the pool of run workers.
+    fn fill(&mut self) {
+        if self.is_stopping() {
+            return;
+        }
+        let now = Instant::now();
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            if let Occupant::Waiting(at) = slot.occupant {
+                if at > now {
+                    self.wake_at(at);
+                    continue;
+                }
+                let role = slot.role;
+                match self.start(role) {
+                    Ok(id) => self.slots[index].occupant = Occupant::Filled(id),
+                    Err(e) => {
+                        tracing::error!(role = %role, "can't start: {e}");
+                        self.slots[index].last_words = e.to_string();
+                        let decision = self.slots[index].vacate(Ending::Unfit, now, jitter());
+                        self.after(role, decision);
+                    }
+                }
+            }
+        }
+        self.fill_pool();
+    }
+
+    pub(crate) fn fill_pool(&mut self) {
+        if self.is_stopping() {
+            return;
+        }
+        let now = Instant::now();
+        match self.pool_slot.occupant {
+            Occupant::Waiting(at) if at <= now => {}
+            Occupant::Waiting(at) => return self.wake_at(at),
+            Occupant::Parked => return,
+            Occupant::Filled(_) => {}
+        }
+        while self.idle_run_workers(false).count() < POOL + self.runs_without_process() {
+            match self.start(Role::Run) {
+                Ok(_) => {}
+                Err(e) => {
+                    tracing::error!(role = "run", "can't start: {e}");
+                    self.pool_slot.last_words = e.to_string();
+                    let decision = self.pool_slot.vacate(Ending::Unfit, now, jitter());
+                    return self.after(Role::Run, decision);
+                }
+            }
+        }
+    }
+
+    fn wake_at(&self, at: Instant) {
+        let tell = self.tell.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep_until(at.into()).await;
+            let _ = tell.send(Input::Due);
+        });
+    }
+
+    fn after(&self, role: Role, decision: Decision) {
+        match decision {
+            Decision::After(delay) => {
+                tracing::info!(role = %role, "starts again in {} ms", delay.as_millis());
+                self.wake_at(Instant::now() + delay);
+            }
+            Decision::Park => {
+                tracing::error!(role = %role, "parked; `monoctl unpark {role}` starts it again");
+            }
+        }
+    }
+
+    fn start(&mut self, role: Role) -> Result<ProcessId, LaunchError> {
+        let id = self.next_process_id();
+        let scratch = match role {
+            Role::Run => Some(self.launcher.make_scratch(&self.places.scratch, id)?),
+            _ => None,
+        };
+        let started = self.launcher.worker(role, id, scratch.as_deref())?;
+        let mut process = Process::new(id, role, started.child, scratch);
+        process.follow(Some(started.control), Some(started.stderr), &self.tell)?;
+        tracing::debug!(role = %role, pid = process.pid, "started");
+        self.processes.insert(id, process);
+        Ok(id)
+    }
+
+    pub(crate) fn next_process_id(&mut self) -> ProcessId {
+        let id = ProcessId(self.next_process);
+        self.next_process += 1;
+        id
+    }
+
+    /// Run workers without a run; only ready ones when `ready`.
+    pub(crate) fn idle_run_workers(&self, ready: bool) -> impl Iterator<Item = &Process> {
+        self.processes.values().filter(move |p| {
+            p.role == Role::Run
+                && p.run.is_none()
+                && p.state != State::Ending
+                && (!ready || p.state == State::Serving)
+        })
+    }
+
+    // ----- what workers say -----
+
+    fn packet(&mut self, id: ProcessId, request: u64, message: FromWorker, fds: VecDeque<OwnedFd>) {
+        let Some(process) = self.processes.get(&id) else {
+            return;
+        };
+        if process.state == State::Ending && !matches!(message, FromWorker::RunDone { .. }) {
+            return;
+        }
+        match message {
+            FromWorker::Hello {
+                magic,
+                version_min,
+                version_max,
+                role,
+                build,
+            } => {
+                self.hello(id, magic, (version_min, version_max), role, &build);
+            }
+            FromWorker::Ready { sandbox } => self.ready(id, sandbox),
+            FromWorker::Failed { message } => {
+                let role = process.role;
+                tracing::error!(role = %role, "can't work: {}", printable(&message));
+                if let Some(process) = self.processes.get_mut(&id) {
+                    process.last_line = printable(&message);
+                    process.unfit = true;
+                }
+                self.end(id);
+            }
+            FromWorker::Pong { seq } => {
+                if let Some(process) = self.processes.get_mut(&id)
+                    && process.ping.is_some_and(|(sent, _)| sent == seq)
+                {
+                    process.ping = None;
+                }
+            }
+            FromWorker::StartRun { start } => self.start_run(id, request, start, fds),
+            FromWorker::CancelRun { run, reason } => {
+                self.cancel_from_channel(id, request, &run, &reason)
+            }
+            FromWorker::StartServer { name, run } => self.start_server(id, request, &name, run),
+            FromWorker::StopServer { server } => self.stop_server(id, request, server),
+            FromWorker::RunDone {
+                status,
+                failure_kind,
+            } => self.run_done(id, status, failure_kind),
+        }
+    }
+
+    fn hello(&mut self, id: ProcessId, magic: u32, theirs: (u16, u16), role: Role, build: &str) {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        let version = ipc_proto::common_version((VERSION_MIN, VERSION_MAX), theirs);
+        let refusal = match (magic == MAGIC, role == process.role, version) {
+            (true, true, Some(version)) => {
+                process.protocol = version;
+                None
+            }
+            (false, ..) => Some("it doesn't speak this protocol".to_owned()),
+            (_, false, _) => Some(format!("it says it is {role}")),
+            (.., None) => Some(format!(
+                "it speaks versions {} to {}, this supervisor {VERSION_MIN} to {VERSION_MAX}",
+                theirs.0, theirs.1
+            )),
+        };
+        let role = process.role;
+        tracing::debug!(role = %role, build = %printable(build), "hello");
+        if let Some(reason) = refusal {
+            process.last_line = format!("refused: {reason}");
+            process.unfit = true;
+            tracing::error!(role = %role, "refused: {reason}");
+            return self.end(id);
+        }
+        if let Err(e) = self.welcome(id, role) {
+            tracing::error!(role = %role, "can't be set up: {e}");
+            if let Some(process) = self.processes.get_mut(&id) {
+                process.last_line = e;
+                process.unfit = true;
+            }
+            self.end(id);
+        }
+    }
+
+    fn welcome(&mut self, id: ProcessId, role: Role) -> Result<(), String> {
+        let listener = match self.listeners.get(&role) {
+            Some(listener) => Some(listener.try_clone().map_err(|e| e.to_string())?.into()),
+            None => None,
+        };
+        let (settings, named) = compose::compose(&self.config, &self.places, role, listener)
+            .map_err(|e| e.to_string())?;
+        let (settings, memfd) = Body::pack_json(&settings).map_err(|e| e.to_string())?;
+        let (descriptors, fds): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+        let fds = memfd.into_iter().chain(fds).collect();
+        let Some(process) = self.processes.get(&id) else {
+            return Ok(());
+        };
+        let welcome = ToWorker::Welcome {
+            version: process.protocol,
+            settings,
+            descriptors,
+        };
+        if process.send(0, welcome, fds) {
+            Ok(())
+        } else {
+            Err("its queue is full".into())
+        }
+    }
+
+    fn ready(&mut self, id: ProcessId, sandbox: SandboxReport) {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        let role = process.role;
+        if let Err(weakness) = self.launcher.accept(role, process.pid, &sandbox) {
+            tracing::error!(role = %role, "its sandbox is weaker than the policy: {weakness}");
+            process.last_line = format!("sandbox: {weakness}");
+            process.unfit = true;
+            return self.end(id);
+        }
+        process.sandbox = Some(sandbox);
+        process.state = State::Serving;
+        tracing::debug!(role = %role, pid = process.pid, ms = process.since.elapsed().as_millis() as u64, "ready");
+        match role {
+            Role::Store => {
+                self.store = self.grant_client(id, EdgeName::Store, Role::Store);
+            }
+            Role::Artifact => {
+                self.artifact = self.grant_client(id, EdgeName::Artifact, Role::Artifact);
+            }
+            _ => {}
+        }
+        self.dispatch();
+    }
+
+    fn grant_client<E: ipc_proto::Edge>(
+        &mut self,
+        owner: ProcessId,
+        edge: EdgeName,
+        role: Role,
+    ) -> Option<Client<E>> {
+        let ours = self.grant(
+            owner,
+            edge,
+            Peer {
+                role: Role::Monod,
+                run: None,
+            },
+        )?;
+        Client::new(ours, role).ok()
+    }
+
+    /// Makes a pair, gives the owner its end with the peer's identity, and returns the other end.
+    pub(crate) fn grant(
+        &mut self,
+        owner: ProcessId,
+        edge: EdgeName,
+        peer: Peer,
+    ) -> Option<OwnedFd> {
+        let process = self.processes.get(&owner)?;
+        let (theirs, ours) = ipc_proto::link::pair()
+            .map_err(|e| tracing::error!("no socket pair: {e}"))
+            .ok()?;
+        let channel = self.next_channel;
+        self.next_channel += 1;
+        process
+            .send(
+                0,
+                ToWorker::Grant {
+                    channel,
+                    edge,
+                    peer,
+                },
+                vec![theirs],
+            )
+            .then_some(ours)
+    }
+
+    /// The serving process of an always-on role.
+    pub(crate) fn serving(&self, role: Role) -> Option<ProcessId> {
+        let id = self.slots.iter().find(|s| s.role == role)?.process()?;
+        (self.processes.get(&id)?.state == State::Serving).then_some(id)
+    }
+
+    // ----- ends -----
+
+    fn channel_ended(&mut self, id: ProcessId, error: Option<String>) {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        if let Some(error) = error {
+            self.violations += 1;
+            tracing::error!(role = %process.role, pid = process.pid, "{}", printable(&error));
+            process.last_line = printable(&error);
+        }
+        // A run worker that reported its end closes its channel on its way out.
+        if process.state != State::Ending {
+            self.end(id);
+        }
+    }
+
+    /// Ends a process at once.
+    pub(crate) fn end(&mut self, id: ProcessId) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.state = if process.state == State::Starting {
+                State::Starting
+            } else {
+                State::Ending
+            };
+            process.kill();
+        }
+    }
+
+    /// Takes every process that has ended. Signals coalesce, so all of them are looked at.
+    fn reap(&mut self) {
+        let ended: Vec<_> = self
+            .processes
+            .values()
+            .filter_map(|p| Some((p.id, p.ended()?)))
+            .collect();
+        for (id, status) in ended {
+            self.exited(id, &status);
+        }
+    }
+
+    fn exited(&mut self, id: ProcessId, status: &str) {
+        let Some(process) = self.processes.remove(&id) else {
+            return;
+        };
+        let role = process.role;
+        if let Some(scratch) = process.scratch.clone() {
+            crate::launch::remove_scratch(scratch);
+        }
+        if role == Role::McpServer {
+            return self.server_exited(id, status);
+        }
+        let ending = match (process.unfit, process.state) {
+            (true, _) => Ending::Unfit,
+            (_, State::Starting) => Ending::BeforeReady,
+            _ => Ending::InService(process.since.elapsed()),
+        };
+        if role == Role::Run {
+            return self.run_worker_exited(process, status, ending);
+        }
+        if self.is_stopping() {
+            return;
+        }
+        tracing::warn!(role = %role, pid = process.pid, "{status}: {}", process.last_line);
+        match role {
+            Role::Store => self.store = None,
+            Role::Artifact => self.artifact = None,
+            Role::AppBridge => self.end_servers_of(id),
+            _ => {}
+        }
+        if let Some(slot) = self.slots.iter_mut().find(|s| s.process() == Some(id)) {
+            slot.restarts += 1;
+            slot.last_words = format!("{status}: {}", process.last_line);
+            let decision = slot.vacate(ending, Instant::now(), jitter());
+            self.after(role, decision);
+        }
+    }
+
+    fn run_worker_exited(&mut self, process: Process, status: &str, ending: Ending) {
+        if let Some(run) = process.run {
+            self.run_process_exited(&run, status, &process.last_line);
+        } else if !self.is_stopping() {
+            tracing::warn!(
+                role = "run",
+                pid = process.pid,
+                "{status}: {}",
+                process.last_line
+            );
+            self.pool_slot.restarts += 1;
+            self.pool_slot.last_words = format!("{status}: {}", process.last_line);
+            let decision = self.pool_slot.vacate(ending, Instant::now(), jitter());
+            return self.after(Role::Run, decision);
+        }
+        self.fill_pool();
+    }
+
+    fn line(&mut self, id: ProcessId, text: String) {
+        let Some(process) = self.processes.get_mut(&id) else {
+            return;
+        };
+        let text = printable(&text);
+        let run = process.run.as_ref().map(RunId::as_str).unwrap_or_default();
+        tracing::info!(target: "worker", role = %process.role, pid = process.pid, run, "{text}");
+        process.last_line = text;
+    }
+
+    // ----- time -----
+
+    fn tick(&mut self) {
+        let now = Instant::now();
+        let mut late = Vec::new();
+        for process in self.processes.values_mut() {
+            if process.role == Role::McpServer {
+                continue;
+            }
+            let age = now.duration_since(process.since);
+            match process.state {
+                State::Starting if age > READY_WITHIN => {
+                    late.push((process.id, "was not ready in time"))
+                }
+                State::Ending if age > LINGER => process.kill(),
+                State::Serving => match process.ping {
+                    Some((_, sent)) if now.duration_since(sent) > HUNG_AFTER => {
+                        late.push((process.id, "did not answer its heartbeat"));
+                    }
+                    Some(_) => {}
+                    None => {
+                        let seq = self.next_ping;
+                        self.next_ping += 1;
+                        if process.send(0, ToWorker::Ping { seq }, vec![]) {
+                            process.ping = Some((seq, now));
+                        } else {
+                            late.push((process.id, "let its packets pile up"));
+                        }
+                    }
+                },
+                _ => {}
+            }
+        }
+        for (id, reason) in late {
+            if let Some(process) = self.processes.get_mut(&id) {
+                process.last_line = reason.to_owned();
+                tracing::error!(role = %process.role, pid = process.pid, "{reason}");
+            }
+            self.end(id);
+        }
+        self.expire_runs(now);
+        self.fill();
+        self.press_stop(now);
+    }
+
+    /// Marks a run worker as finishing: it exits by itself, or is ended after a while.
+    pub(crate) fn expect_exit(&mut self, id: ProcessId) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.state = State::Ending;
+            process.since = Instant::now();
+        }
+    }
+
+    // ----- stopping -----
+
+    pub(crate) fn stop(&mut self) {
+        if self.is_stopping() {
+            return;
+        }
+        tracing::info!("stopping");
+        let now = Instant::now();
+        self.stopping = Some(Stopping {
+            runs_until: now + DRAIN,
+            workers_asked: false,
+            workers_until: now + DRAIN + STOP,
+        });
+        self.refuse_waiting_runs();
+        for process in self
+            .processes
+            .values()
+            .filter(|p| p.role == Role::Run && p.run.is_none())
+        {
+            process.kill();
+        }
+        self.press_stop(now);
+    }
+
+    /// Moves the stop on: first the runs end, then everything else.
+    pub(crate) fn press_stop(&mut self, now: Instant) {
+        let Some(mut stopping) = self.stopping else {
+            return;
+        };
+        let runs_at_work = self
+            .processes
+            .values()
+            .any(|p| p.role == Role::Run && p.run.is_some());
+        if runs_at_work && now < stopping.runs_until {
+            return;
+        }
+        if !stopping.workers_asked {
+            stopping.workers_asked = true;
+            stopping.workers_until = now + STOP;
+            for process in self.processes.values() {
+                let speaks = !matches!(process.role, Role::McpServer | Role::Run);
+                if !(speaks && process.send(0, ToWorker::Shutdown, vec![])) {
+                    process.kill();
+                }
+            }
+        } else if now >= stopping.workers_until {
+            for process in self.processes.values() {
+                process.kill();
+            }
+        }
+        self.stopping = Some(stopping);
+    }
+
+    /// Lifts the parking of a role.
+    pub(crate) fn unpark(&mut self, role: &str) -> bool {
+        let slots = self
+            .slots
+            .iter_mut()
+            .chain(std::iter::once(&mut self.pool_slot));
+        let lifted = slots.filter(|s| s.role.name() == role).any(Slot::unpark);
+        if lifted {
+            self.fill();
+        }
+        lifted
+    }
+
+    /// The slot of the run workers' pool, for status.
+    pub(crate) fn pool(&self) -> &Slot {
+        &self.pool_slot
+    }
+}
+
+/// Spreads restarts: a number from 0 to 1, no secret.
+fn jitter() -> f64 {
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| d.subsec_nanos());
+    f64::from(nanos % 1000) / 1000.0
+}
+
+/// A worker's text for a log line: no control characters, at most 2,000 characters.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .take(2_000)
+        .collect()
+}

@@ -1,0 +1,338 @@
+//! Runs: admission, assignment to a process, their end (docs/architecture.md, "A turn").
+
+use crate::admission::Outcome;
+use crate::input::{Input, ProcessId};
+use crate::process::State;
+use crate::run::{Origin, Run, Stage};
+use crate::supervisor::{Supervisor, printable};
+use ipc_proto::channel::Fault;
+use ipc_proto::edges::control::{EdgeName, Peer, Refusal, RunScope, RunStatus, StartRun, ToWorker};
+use ipc_proto::edges::store::Request;
+use ipc_proto::{Body, Role, RunId};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// How long an admitted run waits for a process and for the owners it needs.
+const PLACED_WITHIN: Duration = Duration::from_secs(30);
+/// How long the store may take to record a run's end.
+const RECORDED_WITHIN: Duration = Duration::from_secs(5);
+/// The owners that every run gets a channel to.
+const OWNERS: [(EdgeName, Role); 4] = [
+    (EdgeName::Store, Role::Store),
+    (EdgeName::Artifact, Role::Artifact),
+    (EdgeName::Egress, Role::Egress),
+    (EdgeName::AppBridge, Role::AppBridge),
+];
+
+impl Supervisor {
+    /// A channel worker's wish.
+    pub(crate) fn start_run(
+        &mut self,
+        channel: ProcessId,
+        request: u64,
+        start: StartRun,
+        mut fds: VecDeque<OwnedFd>,
+    ) {
+        let Some(role) = self.processes.get(&channel).map(|p| p.role) else {
+            return;
+        };
+        let input = (start.input.clone(), fds.pop_front());
+        let answer = match self.accept_run(Origin::Channel(channel, role), start, input) {
+            Ok((run, events)) => (ToWorker::RunStarted { run }, vec![events]),
+            Err(Fault { code, message }) => (
+                ToWorker::RunRefused {
+                    refusal: Refusal { code, message },
+                },
+                vec![],
+            ),
+        };
+        if let Some(process) = self.processes.get(&channel) {
+            process.send(request, answer.0, answer.1);
+        }
+        self.dispatch();
+    }
+
+    /// Takes a run into the queue; returns its id and the reader's end of its events.
+    pub(crate) fn accept_run(
+        &mut self,
+        origin: Origin,
+        start: StartRun,
+        input: (Body, Option<OwnedFd>),
+    ) -> Result<(RunId, OwnedFd), Fault> {
+        if self.is_stopping() {
+            return Err(Fault::new(
+                "shutting_down",
+                "the daemon is stopping; try again later",
+            ));
+        }
+        let (ours, theirs) = ipc_proto::link::pair()
+            .map_err(|e| Fault::new("unavailable", format!("no descriptor for the run: {e}")))?;
+        let run = RunId::new();
+        let source = match origin {
+            Origin::Channel(_, role) => role.name(),
+            Origin::Admin => "terminal",
+        };
+        let outcome = self
+            .queue
+            .request(run.clone(), source, start.conversation.clone());
+        if outcome == Outcome::Refused {
+            return Err(Fault::new(
+                "queue_full",
+                "concurrency.maxPendingRuns runs are waiting already; try again later",
+            ));
+        }
+        let scope = RunScope {
+            run: run.clone(),
+            conversation: start.conversation,
+            delivery: start.delivery,
+        };
+        let mut entry = Run::new(scope, start.trigger, origin, input, ours);
+        if outcome == Outcome::Admitted {
+            entry.stage = Stage::Admitted(Instant::now());
+        }
+        self.runs.insert(run.clone(), entry);
+        Ok((run, theirs))
+    }
+
+    /// Gives processes to admitted runs, as far as processes and owners are ready.
+    pub(crate) fn dispatch(&mut self) {
+        let mut admitted: Vec<(Instant, RunId)> = self
+            .runs
+            .iter()
+            .filter_map(|(id, run)| match run.stage {
+                Stage::Admitted(at) => Some((at, id.clone())),
+                _ => None,
+            })
+            .collect();
+        admitted.sort();
+        for (_, run) in admitted {
+            if OWNERS.iter().any(|(_, role)| self.serving(*role).is_none()) {
+                break;
+            }
+            let Some(worker) = self.idle_run_workers(true).map(|p| p.id).min() else {
+                break;
+            };
+            self.assign(&run, worker);
+        }
+        self.fill_pool();
+    }
+
+    /// Admitted runs that no process works on yet.
+    pub(crate) fn runs_without_process(&self) -> usize {
+        self.runs
+            .values()
+            .filter(|r| matches!(r.stage, Stage::Admitted(_)))
+            .count()
+    }
+
+    fn assign(&mut self, id: &RunId, worker: ProcessId) {
+        let Some(run) = self.runs.get_mut(id) else {
+            return;
+        };
+        let scope = run.scope.clone();
+        let reader = run.reader();
+        let trigger = run.trigger.clone();
+        let Some((input, mut fds, events)) = run.take_input() else {
+            return;
+        };
+        run.stage = Stage::Working(worker);
+        let peer = Peer {
+            role: Role::Run,
+            run: Some(scope.clone()),
+        };
+        let mut edges = Vec::new();
+        for (edge, role) in OWNERS {
+            let end = self
+                .serving(role)
+                .and_then(|owner| self.grant(owner, edge, peer.clone()));
+            if let Some(end) = end {
+                edges.push(edge);
+                fds.push_back(end);
+            }
+        }
+        edges.push(EdgeName::Events);
+        fds.push_back(events);
+        self.launcher
+            .name_scratch(self.processes.get_mut(&worker), id);
+        let assignment = ToWorker::Assign {
+            scope,
+            trigger,
+            reader,
+            input,
+            edges,
+        };
+        if let Some(process) = self.processes.get_mut(&worker) {
+            process.run = Some(id.clone());
+            process.since = Instant::now();
+            if !process.send(0, assignment, fds.into_iter().collect()) {
+                self.end(worker);
+            }
+        }
+    }
+
+    /// A run worker says how its run ended; what it committed is already the truth.
+    pub(crate) fn run_done(
+        &mut self,
+        worker: ProcessId,
+        status: RunStatus,
+        failure_kind: Option<String>,
+    ) {
+        let Some(run) = self.processes.get(&worker).and_then(|p| p.run.clone()) else {
+            self.violations += 1;
+            tracing::error!(
+                role = "run",
+                "reported the end of a run that it doesn't have"
+            );
+            return self.end(worker);
+        };
+        if !self
+            .runs
+            .get(&run)
+            .is_some_and(|r| matches!(r.stage, Stage::Working(p) if p == worker))
+        {
+            return;
+        }
+        let kind = failure_kind.as_deref().map(printable).unwrap_or_default();
+        tracing::info!(role = "run", run = %run, ?status, kind, "run ended");
+        self.expect_exit(worker);
+        self.release(&run);
+    }
+
+    /// The process of a run is gone. When it had not reported the end, the end is recorded first,
+    /// so that the conversation's next turn knows of it.
+    pub(crate) fn run_process_exited(&mut self, id: &RunId, status: &str, last_line: &str) {
+        let Some(run) = self.runs.get_mut(id) else {
+            return;
+        };
+        if !matches!(run.stage, Stage::Working(_)) {
+            return;
+        }
+        tracing::error!(role = "run", run = %id, "its process is gone: {status}: {last_line}");
+        run.stage = Stage::Closing;
+        let store = self.store.clone();
+        let tell = self.tell.clone();
+        let run = id.clone();
+        tokio::spawn(async move {
+            if let Some(store) = store {
+                let interrupt = Request::Interrupt {
+                    run: run.clone(),
+                    failure_kind: "worker_lost".into(),
+                };
+                if let Err(e) = store.call(&interrupt, &[], RECORDED_WITHIN).await {
+                    // The store marks what it finds running as interrupted when it starts.
+                    tracing::warn!(run = %run, "its end could not be recorded now: {e}");
+                }
+            }
+            let _ = tell.send(Input::Interrupted { run });
+        });
+    }
+
+    /// Frees a run's slot and starts what waited for it.
+    pub(crate) fn release(&mut self, id: &RunId) {
+        self.runs.remove(id);
+        for next in self.queue.finished(id) {
+            if let Some(run) = self.runs.get_mut(&next) {
+                run.stage = Stage::Admitted(Instant::now());
+            }
+        }
+        self.dispatch();
+        self.press_stop(Instant::now());
+    }
+
+    /// A channel ends a run that it started itself.
+    pub(crate) fn cancel_from_channel(
+        &mut self,
+        channel: ProcessId,
+        request: u64,
+        run: &RunId,
+        reason: &str,
+    ) {
+        let owned = self
+            .runs
+            .get(run)
+            .is_some_and(|r| matches!(r.origin, Origin::Channel(p, _) if p == channel));
+        if owned {
+            self.cancel_run(run, reason);
+        }
+        if let Some(process) = self.processes.get(&channel) {
+            process.send(request, ToWorker::Done, vec![]);
+        }
+    }
+
+    /// Ends a run as cancelled. False when there is no such run.
+    pub(crate) fn cancel_run(&mut self, id: &RunId, reason: &str) -> bool {
+        let Some(run) = self.runs.get_mut(id) else {
+            return false;
+        };
+        match run.stage {
+            Stage::Working(worker) => {
+                let cancel = ToWorker::CancelRun {
+                    reason: printable(reason),
+                };
+                if let Some(process) = self.processes.get(&worker)
+                    && !process.send(0, cancel, vec![])
+                {
+                    self.end(worker);
+                }
+            }
+            Stage::Waiting | Stage::Admitted(_) => {
+                run.end_unstarted(true, "cancelled", "the run was cancelled before it began");
+                self.release(id);
+            }
+            Stage::Closing => {}
+        }
+        true
+    }
+
+    /// Ends admitted runs that found no process in time, and run workers that outstay.
+    pub(crate) fn expire_runs(&mut self, now: Instant) {
+        let late: Vec<RunId> = self
+            .runs
+            .iter()
+            .filter(|(_, r)| matches!(r.stage, Stage::Admitted(at) if now.duration_since(at) > PLACED_WITHIN))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in late {
+            let missing: Vec<_> = OWNERS
+                .iter()
+                .filter(|(_, role)| self.serving(*role).is_none())
+                .map(|(_, role)| role.name())
+                .collect();
+            let message = match missing.as_slice() {
+                [] => "no run worker became ready in time; see `monoctl status`".to_owned(),
+                names => format!("not serving: {}; see `monoctl status`", names.join(", ")),
+            };
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.end_unstarted(false, "worker_unavailable", &message);
+            }
+            self.release(&id);
+        }
+    }
+
+    /// The daemon stops: runs that have no process yet are refused.
+    pub(crate) fn refuse_waiting_runs(&mut self) {
+        let waiting: Vec<RunId> = self
+            .runs
+            .iter()
+            .filter(|(_, r)| matches!(r.stage, Stage::Waiting | Stage::Admitted(_)))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in waiting {
+            if let Some(run) = self.runs.get_mut(&id) {
+                run.end_unstarted(true, "shutting_down", "the daemon is stopping");
+            }
+            self.runs.remove(&id);
+            // Nothing that this admits will start: it is in the list as well.
+            let _ = self.queue.finished(&id);
+        }
+    }
+
+    /// Runs at work, for status.
+    pub(crate) fn working_runs(&self) -> usize {
+        self.processes
+            .values()
+            .filter(|p| p.run.is_some() && p.state == State::Serving)
+            .count()
+    }
+}

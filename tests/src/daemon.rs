@@ -1,0 +1,491 @@
+//! A real `monod` with real confined workers in a folder of its own, driven through `monoctl`.
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How long anything may take that has no bound of its own.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// Group that shares the workspace when the tests run as root.
+const WORKSPACE_GROUP: u32 = 61_013;
+
+/// The folder with the built programs: `MONO_PROGRAMS`, or where this test was built.
+#[must_use]
+pub fn programs() -> PathBuf {
+    if let Some(folder) = std::env::var_os("MONO_PROGRAMS") {
+        return folder.into();
+    }
+    let me = std::env::current_exe().unwrap_or_default();
+    me.ancestors()
+        .nth(2)
+        .map(Path::to_owned)
+        .unwrap_or_default()
+}
+
+/// What a daemon is started with.
+#[derive(Debug)]
+pub struct Setup {
+    folder: TempDir,
+    /// The configuration; change it before [`Setup::start`].
+    pub config: Value,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
+
+/// A running daemon; ended, with all its workers, when dropped.
+#[derive(Debug)]
+pub struct Daemon {
+    folder: Option<TempDir>,
+    child: Child,
+    socket: PathBuf,
+    setup: (Vec<String>, Vec<(String, String)>),
+}
+
+/// What `monoctl send --json` printed.
+#[derive(Debug)]
+pub struct Sent {
+    /// Every line.
+    pub events: Vec<Value>,
+    /// The last one.
+    pub finish: Value,
+    /// Exit code.
+    pub code: i32,
+}
+
+impl Sent {
+    /// The answer's text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.finish["text"].as_str().unwrap_or_default()
+    }
+}
+
+impl Setup {
+    /// The demo model, an empty workspace, the API on a free port.
+    ///
+    /// # Errors
+    /// When the folder can't be made.
+    pub fn new() -> Result<Self> {
+        let folder = TempDir::with_prefix("mono-test-")?;
+        let workspace = folder.path().join("workspace");
+        std::fs::create_dir(&workspace)?;
+        if std::fs::metadata("/proc/self")?.uid() == 0 {
+            chown(&workspace, None, Some(WORKSPACE_GROUP))?;
+            std::fs::set_permissions(&workspace, PermissionsExt::from_mode(0o2770))?;
+        }
+        std::fs::write(folder.path().join("IDENTITY.md"), "You are a test agent.\n")?;
+        let config = json!({
+            "runtime": { "model": "demo:scripted", "workspace": "workspace" },
+            "context": { "identityPath": "IDENTITY.md" },
+            "openaiApi": { "enabled": true, "port": 0, "modelId": "agent" },
+        });
+        Ok(Self {
+            folder,
+            config,
+            arguments: vec![],
+            environment: vec![],
+        })
+    }
+
+    /// The folder that holds everything.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The agent's workspace.
+    #[must_use]
+    pub fn workspace(&self) -> PathBuf {
+        self.folder.path().join("workspace")
+    }
+
+    /// Uses a model server of ours over this wire, as `test:model`.
+    #[must_use]
+    pub fn model(mut self, address: std::net::SocketAddr, wire: &str) -> Self {
+        self.config["runtime"]["model"] = json!("test:mock-1");
+        self.config["runtime"]["retry"] = json!({ "backoffMs": 10, "maxBackoffMs": 50 });
+        self.config["providers"] =
+            json!({ "test": { "baseUrl": format!("http://{address}/v1"), "wire": wire } });
+        self
+    }
+
+    /// A stdio MCP server; `readable` is what its program reads beside the system.
+    #[must_use]
+    pub fn server(mut self, name: &str, command: &Path, args: &[&str], readable: &[&Path]) -> Self {
+        self.config["tools"]["mcpServers"][name] =
+            json!({ "command": command, "args": args, "sandbox": { "readableRoots": readable } });
+        self
+    }
+
+    /// An argument of the daemon.
+    #[must_use]
+    pub fn argument(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
+    /// A variable of the daemon's environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Writes the configuration and starts the daemon; returns when it is healthy.
+    ///
+    /// # Errors
+    /// When it ends or isn't healthy in time, with its log.
+    pub fn start(self) -> Result<Daemon> {
+        let path = self.folder.path().join("mono-agent.config.json");
+        std::fs::write(&path, serde_json::to_vec_pretty(&self.config)?)?;
+        let socket = self.folder.path().join("monod.sock");
+        let setup = (self.arguments, self.environment);
+        let child = spawn(self.folder.path(), &socket, &setup)?;
+        let mut daemon = Daemon {
+            folder: Some(self.folder),
+            child,
+            socket,
+            setup,
+        };
+        daemon.wait_healthy()?;
+        Ok(daemon)
+    }
+
+    /// Starts the daemon where it is expected to refuse; returns its exit code and its words.
+    ///
+    /// # Errors
+    /// When it starts nevertheless.
+    pub fn refused(self) -> Result<(i32, String)> {
+        let path = self.folder.path().join("mono-agent.config.json");
+        std::fs::write(&path, serde_json::to_vec_pretty(&self.config)?)?;
+        let socket = self.folder.path().join("monod.sock");
+        let mut child = spawn(
+            self.folder.path(),
+            &socket,
+            &(self.arguments, self.environment),
+        )?;
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok((status.code().unwrap_or(-1), log_of(self.folder.path())));
+            }
+            if Instant::now() > deadline {
+                child.kill()?;
+                child.wait()?;
+                bail!("it started:\n{}", log_of(self.folder.path()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn spawn(
+    folder: &Path,
+    socket: &Path,
+    (arguments, environment): &(Vec<String>, Vec<(String, String)>),
+) -> Result<Child> {
+    let log = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join("monod.log"))?;
+    Command::new(programs().join("monod"))
+        .arg("--config")
+        .arg(folder.join("mono-agent.config.json"))
+        .arg("--socket")
+        .arg(socket)
+        .args(arguments)
+        .envs(environment.iter().cloned())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        .spawn()
+        .context("monod can't be started; build it first: cargo build --workspace --bins")
+}
+
+fn log_of(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("monod.log")).unwrap_or_default()
+}
+
+impl Daemon {
+    /// The folder that holds everything.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.as_ref().map_or(Path::new(""), TempDir::path)
+    }
+
+    /// The agent's workspace.
+    #[must_use]
+    pub fn workspace(&self) -> PathBuf {
+        self.folder().join("workspace")
+    }
+
+    /// What the daemon and its workers logged.
+    #[must_use]
+    pub fn log(&self) -> String {
+        log_of(self.folder())
+    }
+
+    /// The daemon's process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// A `monoctl` command for this daemon.
+    #[must_use]
+    pub fn monoctl(&self) -> Command {
+        let mut command = Command::new(programs().join("monoctl"));
+        command.arg("--socket").arg(&self.socket);
+        command
+    }
+
+    /// Runs `monoctl` with these arguments.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn run(&self, arguments: &[&str]) -> Result<Output> {
+        Ok(self.monoctl().args(arguments).output()?)
+    }
+
+    /// Runs `monoctl … --json` and parses what it printed.
+    ///
+    /// # Errors
+    /// When it printed no JSON.
+    pub fn json(&self, arguments: &[&str]) -> Result<Value> {
+        let out = self.monoctl().args(arguments).arg("--json").output()?;
+        serde_json::from_slice(&out.stdout).with_context(|| {
+            format!(
+                "monoctl {arguments:?}: {}",
+                String::from_utf8_lossy(&out.stderr)
+            )
+        })
+    }
+
+    /// Sends one message and waits for the end of its run.
+    ///
+    /// # Errors
+    /// When monoctl can't be started.
+    pub fn send(&self, conversation: &str, text: &str) -> Result<Sent> {
+        self.start_send(conversation, text)?.finish()
+    }
+
+    /// Starts `monoctl send` and returns it, so that something can happen meanwhile.
+    ///
+    /// # Errors
+    /// When monoctl can't be started.
+    pub fn start_send(&self, conversation: &str, text: &str) -> Result<Sending> {
+        let mut child = self
+            .monoctl()
+            .args(["send", "--json", "--conversation", conversation, "--", text])
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let stdout = child.stdout.take().context("no stdout")?;
+        Ok(Sending {
+            child,
+            lines: BufReader::new(stdout),
+            events: vec![],
+        })
+    }
+
+    /// `monoctl status --json`.
+    ///
+    /// # Errors
+    /// When there is no daemon.
+    pub fn status(&self) -> Result<Value> {
+        self.json(&["status"])
+    }
+
+    /// The process of an always-on role.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn worker(&self, role: &str) -> Result<i32> {
+        let status = self.status()?;
+        let worker = status["workers"]
+            .as_array()
+            .and_then(|all| all.iter().find(|w| w["role"] == role && w["pid"].is_i64()))
+            .with_context(|| format!("no {role} worker"))?;
+        Ok(i32::try_from(worker["pid"].as_i64().unwrap_or(0))?)
+    }
+
+    /// `kill -9` of a process.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub fn kill(&self, pid: i32) -> Result<()> {
+        nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(pid),
+            nix::sys::signal::Signal::SIGKILL,
+        )
+        .with_context(|| format!("kill {pid}"))
+    }
+
+    /// Where the OpenAI-compatible API listens.
+    ///
+    /// # Errors
+    /// When the log doesn't say so.
+    pub fn api(&self) -> Result<String> {
+        let log = self.log();
+        let line = log
+            .lines()
+            .rfind(|l| l.contains("listening on http"))
+            .context("no listener")?;
+        let address = line.split("listening on ").nth(1).context("no address")?;
+        Ok(address
+            .split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .to_owned())
+    }
+
+    /// Waits until the status is healthy.
+    ///
+    /// # Errors
+    /// When it ends or isn't in time, with its log.
+    pub fn wait_healthy(&mut self) -> Result<()> {
+        self.wait_until("healthy", |status| status["ok"] == true)
+    }
+
+    /// Waits until the status is as wished.
+    ///
+    /// # Errors
+    /// When the daemon ends or the time is over, with its log.
+    pub fn wait_until(&mut self, what: &str, wish: impl Fn(&Value) -> bool) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("monod ended with {status}:\n{}", self.log());
+            }
+            let status = if self.socket.exists() {
+                self.status().ok()
+            } else {
+                None
+            };
+            if status.as_ref().is_some_and(&wish) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("not {what} in time: {status:?}\n{}", self.log());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Ends the daemon as an operator would and returns its exit code.
+    ///
+    /// # Errors
+    /// When it doesn't end in time.
+    pub fn stop(&mut self) -> Result<i32> {
+        use nix::sys::signal::{Signal, kill};
+        if let Some(status) = self.child.try_wait()? {
+            return Ok(status.code().unwrap_or(-1));
+        }
+        kill(nix::unistd::Pid::from_raw(self.pid()), Signal::SIGTERM)?;
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.code().unwrap_or(-1));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("monod did not stop:\n{}", self.log())
+    }
+
+    /// `kill -9` of the daemon.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub fn kill_daemon(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Starts the daemon again in the same folder.
+    ///
+    /// # Errors
+    /// When it isn't healthy in time.
+    pub fn restart(&mut self) -> Result<()> {
+        self.child = spawn(self.folder(), &self.socket, &self.setup)?;
+        self.wait_healthy()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if self.stop().is_err() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        if std::thread::panicking() {
+            eprintln!("--- monod.log ---\n{}", self.log());
+        }
+    }
+}
+
+/// A `monoctl send` under way.
+#[derive(Debug)]
+pub struct Sending {
+    child: Child,
+    lines: BufReader<std::process::ChildStdout>,
+    events: Vec<Value>,
+}
+
+impl Sending {
+    /// Reads until an event of this type has come.
+    ///
+    /// # Errors
+    /// When the run ends before.
+    pub fn until(&mut self, kind: &str) -> Result<Value> {
+        loop {
+            let event = self
+                .next_event()?
+                .with_context(|| format!("the run ended without {kind}: {:?}", self.events))?;
+            if event["type"] == kind {
+                return Ok(event);
+            }
+        }
+    }
+
+    fn next_event(&mut self) -> Result<Option<Value>> {
+        let mut line = String::new();
+        if self.lines.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        let event: Value = serde_json::from_str(&line).with_context(|| line.clone())?;
+        self.events.push(event.clone());
+        Ok(Some(event))
+    }
+
+    /// Reads to the end.
+    ///
+    /// # Errors
+    /// When monoctl printed something else than JSON lines.
+    pub fn finish(mut self) -> Result<Sent> {
+        while self.next_event()?.is_some() {}
+        let code = self.child.wait()?.code().unwrap_or(-1);
+        let finish = self.events.last().cloned().unwrap_or(Value::Null);
+        Ok(Sent {
+            events: self.events,
+            finish,
+            code,
+        })
+    }
+
+    /// Ends monoctl as Ctrl-C does.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub fn interrupt(&self) -> Result<()> {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        Ok(nix::sys::signal::kill(
+            pid,
+            nix::sys::signal::Signal::SIGINT,
+        )?)
+    }
+}
