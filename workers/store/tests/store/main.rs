@@ -1,6 +1,7 @@
 //! The store as its users see it: a directory, calls, a reopened directory.
 #![allow(clippy::unwrap_used)]
 
+mod confined;
 mod crash;
 mod damage;
 mod kit;
