@@ -1,1 +1,189 @@
-fn main() {}
+//! The run worker: serves one run and ends.
+#![forbid(unsafe_code)]
+
+use ipc_proto::Role;
+use ipc_proto::edges::control::{EdgeName, RunScope, Trigger, TurnInput};
+use ipc_proto::settings::{RoleSettings, RunSettings};
+use mono_run::cancel::Cancel;
+use mono_run::context::MAX_FILE;
+use mono_run::policy::ToolPolicy;
+use mono_run::process::Runner;
+use mono_run::tools::path::Places;
+use mono_run::tools::publish::OUTBOUND;
+use mono_run::turn::{self, Job, Outcome};
+use mono_run::wire::Wire;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::pin::pin;
+use std::process::ExitCode;
+use worker_kit::{Event, Inbox, KitError, Starting};
+
+fn main() -> ExitCode {
+    worker_kit::run(&[Role::Run], work)
+}
+
+/// Everything that is known before the run is.
+struct Prepared {
+    settings: RunSettings,
+    policy: ToolPolicy,
+    places: Places,
+    runner: Runner,
+    identity: String,
+    soul: Option<String>,
+}
+
+/// What the supervisor assigned.
+struct Assignment {
+    scope: RunScope,
+    trigger: Trigger,
+    reader: Role,
+    input: TurnInput,
+    channels: Vec<(EdgeName, OwnedFd)>,
+}
+
+async fn work(mut starting: Starting) -> Result<(), KitError> {
+    let prepared = match prepare(&mut starting) {
+        Ok(prepared) => prepared,
+        Err(message) => {
+            starting.fail(&message).await;
+            return Err(KitError::worker(message));
+        }
+    };
+    let (control, mut inbox) = starting.ready().await?;
+    let Some(assignment) = assignment(&mut inbox).await else {
+        return Ok(());
+    };
+    let Some(outcome) = serve(&prepared, assignment, &mut inbox).await? else {
+        // Told to stop now: the end of this process ends every command with it.
+        return Ok(());
+    };
+    control
+        .run_done(outcome.status, outcome.failure_kind)
+        .await
+        .map_err(KitError::worker)
+}
+
+fn prepare(starting: &mut Starting) -> Result<Prepared, String> {
+    let RoleSettings::Run(settings) = starting.settings.clone() else {
+        return Err("these are not the settings of a run worker".to_owned());
+    };
+    let policy = ToolPolicy::new(
+        settings.allowed_tools.as_deref(),
+        &settings.disallowed_tools,
+    )
+    .map_err(|e| e.to_string())?;
+    let places = Places::new(&settings.workspace, &settings.scratch);
+    let runner = Runner::new(places.scratch()).map_err(|e| format!("no subreaper: {e}"))?;
+    let outbound = places.scratch().join(OUTBOUND);
+    std::fs::create_dir_all(&outbound).map_err(|e| format!("{}: {e}", outbound.display()))?;
+    let identity = starting
+        .descriptor("identity")
+        .ok_or("the identity file did not come along")?;
+    let identity = read_text("context.identityPath", identity)?;
+    let soul = starting
+        .descriptor("soul")
+        .map(|fd| read_text("context.soulPath", fd))
+        .transpose()?;
+    Ok(Prepared {
+        settings,
+        policy,
+        places,
+        runner,
+        identity,
+        soul,
+    })
+}
+
+fn read_text(key: &str, fd: OwnedFd) -> Result<String, String> {
+    let mut text = String::new();
+    let read = File::from(fd)
+        .take(MAX_FILE as u64 + 1)
+        .read_to_string(&mut text);
+    match read {
+        Ok(bytes) if bytes <= MAX_FILE => Ok(text),
+        Ok(_) => Err(format!("the file of {key} has more than {MAX_FILE} bytes")),
+        Err(e) => Err(format!(
+            "the file of {key} can't be read as UTF-8 text: {e}"
+        )),
+    }
+}
+
+/// Waits for the one run; none when this worker is no longer needed.
+async fn assignment(inbox: &mut Inbox) -> Option<Assignment> {
+    loop {
+        match inbox.recv().await? {
+            Event::Assigned {
+                scope,
+                trigger,
+                reader,
+                input,
+                channels,
+            } => {
+                return Some(Assignment {
+                    scope,
+                    trigger,
+                    reader,
+                    input,
+                    channels,
+                });
+            }
+            Event::Drain | Event::Shutdown => return None,
+            _ => {}
+        }
+    }
+}
+
+/// Runs the turn; none when the supervisor wants this process gone at once.
+async fn serve(
+    prepared: &Prepared,
+    assignment: Assignment,
+    inbox: &mut Inbox,
+) -> Result<Option<Outcome>, KitError> {
+    let Assignment {
+        scope,
+        trigger,
+        reader,
+        input,
+        channels,
+    } = assignment;
+    let source = trigger.source.clone();
+    let wire = Wire::new(channels, reader, trigger).map_err(KitError::worker)?;
+    let cancel = Cancel::default();
+    let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
+    let job = Job {
+        run: scope.run,
+        source: &source,
+        input: &input,
+        model: &prepared.settings.model,
+        policy: &prepared.policy,
+        max_turns: prepared.settings.max_turns,
+        soul: prepared.soul.as_deref(),
+        identity: &prepared.identity,
+        today: &today,
+    };
+    let mut turn = pin!(turn::run(
+        &wire,
+        &job,
+        &prepared.places,
+        &prepared.runner,
+        &cancel
+    ));
+    let mut listening = true;
+    loop {
+        tokio::select! {
+            biased;
+            outcome = &mut turn => return Ok(Some(outcome)),
+            event = inbox.recv() => match event {
+                Some(Event::CancelRun { reason }) => cancel.cancel(&reason),
+                Some(Event::Shutdown) | None => return Ok(None),
+                // A run under way is finished; nothing else is meant for a run worker.
+                Some(_) => {}
+            },
+            () = wire.nobody_listens(), if listening => {
+                listening = false;
+                cancel.cancel("the channel is gone");
+            }
+        }
+    }
+}

@@ -15,13 +15,15 @@ use ipc_proto::reply::ReplyPart;
 use serde_json::Value;
 use std::os::fd::OwnedFd;
 
-/// A worker that the turn can't do without is gone or broke the protocol. The turn ends as
-/// `worker_lost`.
+/// A worker that the turn can't do without is gone, silent or broke the protocol (the turn ends as
+/// `worker_lost`), or it refused what the turn can't do without.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the {worker} worker was lost: {detail}")]
 pub struct Lost {
     /// Which.
     pub worker: &'static str,
+    /// The code of its refusal; then it is alive.
+    pub refusal: Option<String>,
     /// For the log.
     pub detail: String,
 }
@@ -96,11 +98,13 @@ pub trait ModelStream {
 
 /// The model, behind egress.
 pub trait Model {
+    /// A streaming answer.
+    type Stream: ModelStream;
     /// Asks for an answer.
     ///
     /// # Errors
     /// When egress is lost.
-    async fn complete(&self, request: &ModelRequest) -> Result<impl ModelStream, Lost>;
+    async fn complete(&self, request: &ModelRequest) -> Result<Self::Stream, Lost>;
 }
 
 /// A fetched page.
@@ -207,6 +211,8 @@ pub trait McpCall {
 
 /// The MCP servers, behind the app-bridge.
 pub trait Mcp {
+    /// A call under way.
+    type Call: McpCall;
     /// All servers' tools.
     ///
     /// # Errors
@@ -216,17 +222,17 @@ pub trait Mcp {
     ///
     /// # Errors
     /// When the app-bridge is lost.
-    async fn call(&self, server: &str, tool: &str, arguments: &Value)
-    -> Result<impl McpCall, Lost>;
+    async fn call(&self, server: &str, tool: &str, arguments: &Value) -> Result<Self::Call, Lost>;
 }
 
 /// The store, for this run alone.
 pub trait Store {
-    /// Records the run as running and gives the history.
+    /// Records the run as running and gives the history. `user_text` is the beginning of the
+    /// person's message, at most 8 KiB.
     ///
     /// # Errors
     /// When the store is lost.
-    async fn begin(&self, model: &str) -> Result<History, Lost>;
+    async fn begin(&self, model: &str, user_text: &str) -> Result<History, Lost>;
     /// A tool call begins.
     ///
     /// # Errors
@@ -262,3 +268,8 @@ pub trait Events {
     /// When nobody listens.
     async fn send(&self, event: RunEvent, body: Option<OwnedFd>) -> Result<(), NobodyListens>;
 }
+
+/// All that a turn talks to.
+pub trait Workers: Model + Fetch + Artifacts + Mcp + Store + Events {}
+
+impl<T: Model + Fetch + Artifacts + Mcp + Store + Events> Workers for T {}

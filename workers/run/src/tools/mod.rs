@@ -20,6 +20,7 @@ use ipc_proto::reply::ReplyPart;
 use path::Places;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use std::future::Future;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use walk::Budget;
@@ -306,18 +307,35 @@ impl<F: Fetch, A: Artifacts> Workshop<'_, F, A> {
                 Err(told) => ToolOutput::rejected(told),
             },
             Builtin::WebFetch => match args::check(&schema, arguments) {
-                Ok(args) => fetch::run(self.fetch, args).await?,
+                Ok(args) => match self.unless_cancelled(fetch::run(self.fetch, args)).await {
+                    Some(done) => done?,
+                    None => cancelled(),
+                },
                 Err(told) => ToolOutput::rejected(told),
             },
             Builtin::PublishReplyFile => match args::check(&schema, arguments) {
                 Ok(args) => {
-                    let (output, part) = publish::run(self.places, self.artifacts, args).await?;
-                    return Ok(Called { output, part });
+                    let publish = publish::run(self.places, self.artifacts, args);
+                    match self.unless_cancelled(publish).await {
+                        Some(done) => {
+                            let (output, part) = done?;
+                            return Ok(Called { output, part });
+                        }
+                        None => cancelled(),
+                    }
                 }
                 Err(told) => ToolOutput::rejected(told),
             },
         }
         .into())
+    }
+
+    async fn unless_cancelled<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => None,
+            done = work => Some(done),
+        }
     }
 
     /// Runs a tool of the file system on another thread: a slow disk must not stop the loop that
@@ -341,15 +359,19 @@ impl<F: Fetch, A: Artifacts> Workshop<'_, F, A> {
                 Ok(result) => output(result),
                 Err(_) => ToolOutput::error("The tool broke down; this is an error of the agent itself.".to_owned()),
             },
-            () = self.cancel.cancelled() => ToolOutput {
-                state: ToolState::Cancelled,
-                ..ToolOutput::success("The run was cancelled.".to_owned())
-            },
+            () = self.cancel.cancelled() => cancelled(),
             () = tokio::time::sleep(FILE_TOOL_TIME) => ToolOutput {
                 state: ToolState::Timeout,
                 ..ToolOutput::success("The file system did not answer within 60 s.".to_owned())
             },
         }
+    }
+}
+
+fn cancelled() -> ToolOutput {
+    ToolOutput {
+        state: ToolState::Cancelled,
+        ..ToolOutput::error("The run was cancelled.".to_owned())
     }
 }
 

@@ -1,0 +1,179 @@
+//! The tool calls of one answer: one after the other when one of them changes something or goes to
+//! an MCP server, else side by side (facts 3.6).
+
+use super::stream::ModelCall;
+use super::{Failure, Turn};
+use crate::catalog::Target;
+use crate::naming::Origin;
+use crate::owners::{McpCall, McpEvent, Workers};
+use crate::redact;
+use crate::results::{self, Bounded};
+use crate::text::cut;
+use crate::tools::{Builtin, ToolOutput, ToolState, Workshop, args};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use ipc_proto::Body;
+use ipc_proto::chat::Block;
+use ipc_proto::edges::events::RunEvent;
+use ipc_proto::reply::ReplyPart;
+use serde_json::Value;
+use std::time::Instant;
+
+/// Calls under way at once.
+const SIDE_BY_SIDE: usize = 8;
+/// Bytes of a result that are recorded and shown to people.
+const MAX_PREVIEW: usize = 4096;
+/// Bytes of a progress message that are passed on.
+const MAX_MESSAGE: usize = 1024;
+
+impl<W: Workers> Turn<'_, W> {
+    /// Executes the calls; results are in the order of the calls.
+    pub(super) async fn execute(&self, calls: &[ModelCall]) -> Result<Vec<Block>, Failure> {
+        let alone = calls.iter().any(|call| {
+            self.catalog
+                .target(&call.name)
+                .is_ok_and(Target::is_sequential)
+        });
+        let at_once = if alone { 1 } else { SIDE_BY_SIDE };
+        stream::iter(calls)
+            .map(|call| self.execute_one(call))
+            .buffered(at_once)
+            .try_collect()
+            .await
+    }
+
+    async fn execute_one(&self, call: &ModelCall) -> Result<Block, Failure> {
+        let parsed = args::parse_object(&call.arguments);
+        let recorded = match &parsed {
+            Ok(arguments) => redact::arguments(arguments),
+            // What can't be parsed can't be redacted.
+            Err(_) => format!("[{} bytes that are no JSON object]", call.arguments.len()),
+        };
+        let (id, name) = (call.id.clone(), call.name.clone());
+        let begin = Instant::now();
+        self.say(RunEvent::ToolStarted {
+            id: id.clone(),
+            name: name.clone(),
+            arguments: recorded.clone(),
+        })
+        .await?;
+        // Recorded before it has an effect, so that a crash leaves a trace of what may have happened.
+        self.unless_cancelled(self.workers.tool_started(&id, &name, &recorded))
+            .await??;
+        let (result, part) = match (self.catalog.target(&call.name), parsed) {
+            (Err(told), _) | (_, Err(told)) => (self.bounded(ToolOutput::rejected(told)), None),
+            (Ok(Target::Builtin(tool)), Ok(arguments)) => self.builtin(*tool, arguments).await?,
+            (Ok(Target::Mcp(origin)), Ok(arguments)) => {
+                (self.mcp(&id, origin, &arguments).await?, None)
+            }
+        };
+        let text = result.text();
+        let preview = cut(&text, MAX_PREVIEW).to_owned();
+        self.workers
+            .tool_ended(&id, result.state.name(), &preview)
+            .await?;
+        self.say(RunEvent::ToolCompleted {
+            id: id.clone(),
+            name: name.clone(),
+            ok: result.state == ToolState::Success,
+            preview,
+            duration_ms: u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX),
+        })
+        .await?;
+        if let Some(part) = part {
+            self.announce(part).await?;
+        }
+        let is_error = result.state != ToolState::Success;
+        Ok(Block::ToolResult {
+            id,
+            name,
+            content: result.content,
+            is_error,
+        })
+    }
+
+    async fn builtin(
+        &self,
+        tool: Builtin,
+        arguments: Value,
+    ) -> Result<(Bounded, Option<ReplyPart>), Failure> {
+        let workshop = Workshop {
+            places: self.places,
+            runner: self.runner,
+            fetch: self.workers,
+            artifacts: self.workers,
+            cancel: self.cancel.token(),
+        };
+        let called = workshop.call(tool, arguments).await?;
+        Ok((self.bounded(called.output), called.part))
+    }
+
+    async fn mcp(&self, id: &str, origin: &Origin, arguments: &Value) -> Result<Bounded, Failure> {
+        let cancelled = || ToolOutput {
+            state: ToolState::Cancelled,
+            ..ToolOutput::error("The run was cancelled.".into())
+        };
+        let start = self.workers.call(&origin.server, &origin.tool, arguments);
+        let Ok(call) = self.unless_cancelled(start).await else {
+            return Ok(self.bounded(cancelled()));
+        };
+        let mut call = call?;
+        loop {
+            // Silence and total time are bounded by the app-bridge, an app-bridge that hangs by the
+            // supervisor's heartbeat. Leaving here drops the call, which cancels it at the server.
+            let Ok(event) = self.unless_cancelled(call.next()).await else {
+                return Ok(self.bounded(cancelled()));
+            };
+            match event? {
+                McpEvent::Progress {
+                    progress,
+                    total,
+                    message,
+                } => {
+                    let message = message.map(|message| cut(&message, MAX_MESSAGE).to_owned());
+                    self.say(RunEvent::ToolProgress {
+                        id: id.to_owned(),
+                        progress,
+                        total,
+                        message,
+                    })
+                    .await?;
+                }
+                McpEvent::Ended(Ok(result)) => return Ok(results::mcp(result, &self.spill())),
+                McpEvent::Ended(Err(denied)) => {
+                    let state = match denied.code.as_str() {
+                        "mcp_server_silent" | "mcp_call_timeout" => ToolState::Timeout,
+                        "mcp_call_cancelled" => ToolState::Cancelled,
+                        _ => ToolState::Error,
+                    };
+                    return Ok(self.bounded(ToolOutput {
+                        state,
+                        ..ToolOutput::error(denied.to_string())
+                    }));
+                }
+            }
+        }
+    }
+
+    fn bounded(&self, output: ToolOutput) -> Bounded {
+        results::builtin(output, &self.spill())
+    }
+
+    fn spill(&self) -> std::path::PathBuf {
+        self.places
+            .scratch()
+            .join(format!("result-{}", self.runner.next_id()))
+    }
+
+    /// Tells of a reply part, once.
+    async fn announce(&self, part: ReplyPart) -> Result<(), Failure> {
+        let (ReplyPart::Attachment { id, .. } | ReplyPart::Failure { id, .. }) = &part;
+        if !self.announced.borrow_mut().insert(id.clone()) {
+            return Ok(());
+        }
+        match Body::pack_json(&part) {
+            Ok((part, fd)) => self.say_with(RunEvent::Part { part }, fd).await,
+            // The finished reply carries the part in any case.
+            Err(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,527 @@
+//! One turn: the loop of model and tools, and its one order of ending (docs/architecture.md, "A
+//! turn"): end the commands → finalise artifacts → commit in the store, which is the truth → tell.
+//! Whatever fails or is cancelled before the commit takes back what was published and leaves a
+//! redacted account.
+
+mod calls;
+mod failure;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use failure::Failure;
+pub use stream::{MAX_CALLS, MAX_TEXT};
+
+use crate::cancel::Cancel;
+use crate::catalog::Catalog;
+use crate::context::Context;
+use crate::owners::{Lost, Workers};
+use crate::policy::ToolPolicy;
+use crate::process::Runner;
+use crate::text::{cut, pieces};
+use crate::tools::path::Places;
+use ipc_proto::chat::{Block, ChatMessage, ChatRole, Failover, ModelRequest, Usage};
+use ipc_proto::edges::app_bridge::{McpWarning, ToolListing};
+use ipc_proto::edges::control::{RunStatus, TurnInput};
+use ipc_proto::edges::egress::FinishReason;
+use ipc_proto::edges::events::{MAX_PIECE, RunEvent};
+use ipc_proto::edges::store::{RunCommit, RunFailure};
+use ipc_proto::reply::{MAX_PARTS, ReplyPart};
+use ipc_proto::{Body, RunId};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::future::Future;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// How long the MCP servers may take to list their tools; slower ones are left out of the turn.
+const LISTING_TIME: Duration = Duration::from_secs(60);
+/// A listener that takes no event for so long counts as gone.
+const LISTENER_TIME: Duration = Duration::from_secs(300);
+/// Time for the last event.
+const LAST_WORD_TIME: Duration = Duration::from_secs(10);
+/// Bytes of the person's text and of the model's kept of a turn that isn't committed (facts 3.2).
+const MAX_PARTIAL: usize = 8 * 1024;
+/// Messages of history (facts 3.2).
+const MAX_HISTORY: usize = 64;
+/// Steps between models that are kept; the chain is short, but it is walked once per request.
+const MAX_FAILOVERS: usize = 64;
+/// Bytes per message of history (facts 3.2).
+const MAX_MESSAGE: usize = 64 * 1024;
+/// Stored where the model gave no text: model interfaces refuse an empty answer in a history.
+const NO_TEXT: &str = "[no text]";
+
+/// What a run is given to do.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// The run.
+    pub run: RunId,
+    /// The channel's name.
+    pub source: &'a str,
+    /// The person's message.
+    pub input: &'a TurnInput,
+    /// The configured first choice of model.
+    pub model: &'a str,
+    /// Which tools are allowed.
+    pub policy: &'a ToolPolicy,
+    /// `runtime.maxTurns`; none or 0 for no bound.
+    pub max_turns: Option<u32>,
+    /// The soul file.
+    pub soul: Option<&'a str>,
+    /// The identity file.
+    pub identity: &'a str,
+    /// Today, `YYYY-MM-DD`.
+    pub today: &'a str,
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The status.
+    pub status: RunStatus,
+    /// The recorded kind of failure.
+    pub failure_kind: Option<String>,
+}
+
+/// A turn under way.
+#[derive(Debug)]
+struct Turn<'a, W> {
+    workers: &'a W,
+    job: &'a Job<'a>,
+    places: &'a Places,
+    runner: &'a Runner,
+    cancel: &'a Cancel,
+    catalog: Catalog,
+    request: ModelRequest,
+    requests: u32,
+    call_ids: HashSet<String>,
+    announced: RefCell<HashSet<String>>,
+    /// Exactly the text that the person sees.
+    shown: String,
+    usage: Usage,
+    model: String,
+    failovers: Vec<Failover>,
+}
+
+/// Runs the turn to its end. Always tells the listener how it ended, and the store when it can.
+pub async fn run<W: Workers>(
+    workers: &W,
+    job: &Job<'_>,
+    places: &Places,
+    runner: &Runner,
+    cancel: &Cancel,
+) -> Outcome {
+    let mut turn = Turn {
+        workers,
+        job,
+        places,
+        runner,
+        cancel,
+        catalog: Catalog::new(&ToolPolicy::default(), &[]),
+        request: ModelRequest {
+            model: job.input.model.clone(),
+            effort: job.input.effort.clone(),
+            system: String::new(),
+            messages: Vec::new(),
+            tools: Vec::new(),
+            max_output_tokens: None,
+        },
+        requests: 0,
+        call_ids: HashSet::new(),
+        announced: RefCell::default(),
+        shown: String::new(),
+        usage: Usage::default(),
+        model: job
+            .input
+            .model
+            .clone()
+            .unwrap_or_else(|| job.model.to_owned()),
+        failovers: Vec::new(),
+    };
+    let result = match turn.work().await {
+        Ok(last) => turn.commit(last).await,
+        Err(failure) => Err((failure, Published::Discard)),
+    };
+    match result {
+        Ok(()) => Outcome {
+            status: RunStatus::Succeeded,
+            failure_kind: None,
+        },
+        Err((failure, published)) => turn.fail(failure, published).await,
+    }
+}
+
+/// What is to become of files that a failed turn published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Published {
+    Discard,
+    /// The commit's answer never came: if it stands, the reply in the store names these files.
+    Keep,
+}
+
+impl<W: Workers> Turn<'_, W> {
+    /// Everything up to the last answer; gives that answer's text.
+    async fn work(&mut self) -> Result<String, Failure> {
+        self.say(RunEvent::Started {
+            run: self.job.run.clone(),
+        })
+        .await?;
+        for message in &self.job.input.warnings {
+            self.warn("ignored_parameter", message).await?;
+        }
+        self.prepare().await?;
+        loop {
+            if let Some(most) = self
+                .job
+                .max_turns
+                .filter(|most| *most > 0 && self.requests >= *most)
+            {
+                return Err(Failure::MaxTurns(most));
+            }
+            self.requests += 1;
+            let answer = self.ask().await?;
+            if answer.calls.is_empty() {
+                self.remark_on(answer.finish, &answer.text).await?;
+                return Ok(answer.text);
+            }
+            let mut content = Vec::with_capacity(answer.calls.len() + 1);
+            if !answer.text.is_empty() {
+                content.push(Block::Text { text: answer.text });
+            }
+            content.extend(answer.calls.iter().map(|call| Block::ToolUse {
+                id: call.id.clone(),
+                name: call.name.clone(),
+                arguments: echo(&call.arguments),
+            }));
+            self.request.messages.push(ChatMessage {
+                role: ChatRole::Assistant,
+                content,
+            });
+            let results = self.execute(&answer.calls).await?;
+            if self.cancel.is_cancelled() {
+                return Err(self.cancelled());
+            }
+            self.request.messages.push(ChatMessage {
+                role: ChatRole::User,
+                content: results,
+            });
+        }
+    }
+
+    /// History and tools, at the same time; then the prompt.
+    async fn prepare(&mut self) -> Result<(), Failure> {
+        let workers = self.workers;
+        let model = self.model.clone();
+        let listing = tokio::time::timeout(LISTING_TIME, workers.list());
+        let person = stored(&self.person()).plain_text();
+        let begin = workers.begin(&model, cut(&person, MAX_PARTIAL));
+        let both = async { tokio::join!(begin, listing) };
+        let (history, listing) = self.unless_cancelled(both).await?;
+        let history = history?;
+        let listing = match listing {
+            Ok(listing) => listing?,
+            Err(_) => ToolListing {
+                tools: Vec::new(),
+                warnings: vec![late_listing()],
+            },
+        };
+        for warning in &listing.warnings {
+            self.warn(
+                &warning.code,
+                &format!("{}: {}", warning.server, warning.message),
+            )
+            .await?;
+        }
+        self.catalog = Catalog::new(self.job.policy, &listing.tools);
+        self.request.tools = self.catalog.specs().to_vec();
+        let workspace = self.places.workspace().display().to_string();
+        let scratch = self.places.scratch().display().to_string();
+        let context = Context {
+            soul: self.job.soul,
+            identity: self.job.identity,
+            source: self.job.source,
+            workspace: &workspace,
+            scratch: &scratch,
+            today: self.job.today,
+            history: &history.messages,
+            account: history.account.as_deref(),
+            guidance: self.job.input.guidance.as_deref(),
+            preceding: &self.job.input.preceding,
+            content: &self.job.input.content,
+            ..Context::default()
+        };
+        self.request.system = context.system();
+        self.request.messages = context.messages();
+        Ok(())
+    }
+
+    /// Says honestly when the last answer is not what it should be.
+    async fn remark_on(&mut self, finish: Option<FinishReason>, last: &str) -> Result<(), Failure> {
+        match finish {
+            Some(FinishReason::Length) => {
+                self.warn(
+                    "answer_cut",
+                    "The answer ran into the model's output limit and is not complete.",
+                )
+                .await?;
+            }
+            Some(FinishReason::ContentFilter) => {
+                self.warn(
+                    "answer_withheld",
+                    "The provider withheld the rest of the answer.",
+                )
+                .await?;
+            }
+            _ if last.is_empty() => {
+                self.warn("empty_answer", "The model ended without a text.")
+                    .await?;
+            }
+            _ => {}
+        }
+        let Some(first) = self.failovers.first() else {
+            return Ok(());
+        };
+        // One line, so that the person knows whom they are talking to (facts 3.3).
+        let note = format!(
+            "[Answered by {}; {} was not available ({}).]",
+            self.model, first.model, first.failure_kind
+        );
+        let gap = if self.shown.is_empty() { "" } else { "\n\n" };
+        self.append(&format!("{gap}{note}")).await
+    }
+
+    /// The end of a turn that worked.
+    async fn commit(&mut self, last: String) -> Result<(), (Failure, Published)> {
+        let lost = |lost: Lost| (Failure::Lost(lost), Published::Discard);
+        // A command that still runs could change a file while it is being finalised.
+        self.runner.shut_down().await;
+        let mut parts = self
+            .unless_cancelled(self.workers.finalise())
+            .await
+            .map_err(|failure| (failure, Published::Discard))?
+            .map_err(lost)?;
+        parts.truncate(MAX_PARTS);
+        // With the two of this turn, more would fall out of the history's window at once.
+        let older = self
+            .job
+            .input
+            .preceding
+            .len()
+            .saturating_sub(MAX_HISTORY - 2);
+        let mut messages: Vec<ChatMessage> = self
+            .job
+            .input
+            .preceding
+            .iter()
+            .skip(older)
+            .map(stored)
+            .collect();
+        messages.push(stored(&self.person()));
+        messages.push(stored(&ChatMessage::text(ChatRole::Assistant, last)));
+        let commit = RunCommit {
+            messages,
+            text: self.shown.clone(),
+            parts,
+            usage: self.usage.clone(),
+            model: self.model.clone(),
+            failovers: self.failovers.clone(),
+        };
+        if self.cancel.is_cancelled() {
+            return Err((self.cancelled(), Published::Discard));
+        }
+        // From here on a cancellation comes too late.
+        self.workers
+            .commit(&commit)
+            .await
+            .map_err(|lost| (Failure::Lost(lost), Published::Keep))?;
+        self.tell_finish(commit.parts).await;
+        Ok(())
+    }
+
+    async fn tell_finish(&self, parts: Vec<ReplyPart>) {
+        let text = Body::pack(self.shown.clone().into_bytes());
+        let parts = serde_json::to_vec(&parts);
+        let (Ok((text, fd)), Ok(parts)) = (text, parts) else {
+            tracing::error!("the committed answer can't be packed for its channel");
+            return;
+        };
+        let event = RunEvent::Finish {
+            text,
+            parts,
+            usage: self.usage.clone(),
+            model: self.model.clone(),
+        };
+        let told = tokio::time::timeout(LAST_WORD_TIME, self.workers.send(event, fd)).await;
+        if !matches!(told, Ok(Ok(()))) {
+            tracing::warn!("the answer is committed, but nobody took it");
+        }
+    }
+
+    /// The end of a turn that didn't.
+    async fn fail(&mut self, failure: Failure, published: Published) -> Outcome {
+        tracing::warn!(kind = failure.kind(), "the turn failed: {failure}");
+        self.runner.shut_down().await;
+        let gone = |worker: &str| matches!(&failure, Failure::Lost(lost) if lost.worker == worker && lost.refusal.is_none());
+        if published == Published::Discard
+            && !gone("artifact")
+            && let Err(lost) = self.workers.discard().await
+        {
+            tracing::warn!("published files were not taken back: {lost}");
+        }
+        let record = RunFailure {
+            cancelled: failure.is_cancelled(),
+            failure_kind: failure.kind().to_owned(),
+            message: cut(&failure.to_string(), 1024).to_owned(),
+            user_text: stored(&self.person()).plain_text(),
+            partial_text: cut(&self.shown, MAX_PARTIAL).to_owned(),
+            usage: self.usage.clone(),
+            failovers: self.failovers.clone(),
+        };
+        if !gone("store")
+            && let Err(lost) = self.workers.fail(&record).await
+        {
+            tracing::warn!("the failure was not recorded: {lost}");
+        }
+        let event = RunEvent::Failed {
+            cancelled: failure.is_cancelled(),
+            kind: failure.kind().to_owned(),
+            message: cut(&failure.for_person(), 2048).to_owned(),
+        };
+        let _ = tokio::time::timeout(LAST_WORD_TIME, self.workers.send(event, None)).await;
+        let status = if failure.is_cancelled() {
+            RunStatus::Cancelled
+        } else {
+            RunStatus::Failed
+        };
+        Outcome {
+            status,
+            failure_kind: Some(failure.kind().to_owned()),
+        }
+    }
+
+    /// Waits for `future`, but not past a cancellation.
+    async fn unless_cancelled<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            () = self.cancel.token().cancelled() => Err(self.cancelled()),
+            done = future => Ok(done),
+        }
+    }
+
+    fn person(&self) -> ChatMessage {
+        ChatMessage {
+            role: ChatRole::User,
+            content: self.job.input.content.clone(),
+        }
+    }
+
+    fn cancelled(&self) -> Failure {
+        Failure::Cancelled {
+            reason: self.cancel.reason(),
+        }
+    }
+
+    async fn say(&self, event: RunEvent) -> Result<(), Failure> {
+        self.say_with(event, None).await
+    }
+
+    async fn say_with(&self, event: RunEvent, body: Option<OwnedFd>) -> Result<(), Failure> {
+        let sent = tokio::time::timeout(LISTENER_TIME, self.workers.send(event, body));
+        match self.unless_cancelled(sent).await? {
+            Ok(Ok(())) => Ok(()),
+            gone => {
+                let why = if gone.is_err() {
+                    "the channel takes no events"
+                } else {
+                    "the channel is gone"
+                };
+                self.cancel.cancel(why);
+                Err(self.cancelled())
+            }
+        }
+    }
+
+    async fn warn(&self, code: &str, message: &str) -> Result<(), Failure> {
+        let message = cut(message, 2048).to_owned();
+        self.say(RunEvent::Warning {
+            code: cut(code, 128).to_owned(),
+            message,
+        })
+        .await
+    }
+
+    async fn append(&mut self, text: &str) -> Result<(), Failure> {
+        self.shown.push_str(text);
+        for piece in pieces(text, MAX_PIECE) {
+            self.say(RunEvent::Append {
+                text: piece.to_owned(),
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what was shown after `base`.
+    async fn take_back(&mut self, base: usize) -> Result<(), Failure> {
+        if self.shown.len() == base {
+            return Ok(());
+        }
+        self.shown.truncate(base);
+        let mut whole = pieces(&self.shown, MAX_PIECE);
+        let text = whole.next().unwrap_or_default().to_owned();
+        self.say(RunEvent::Replace { text }).await?;
+        for piece in whole {
+            self.say(RunEvent::Append {
+                text: piece.to_owned(),
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    fn note_failovers(&mut self, failovers: Vec<Failover>) {
+        for step in failovers {
+            if !self.failovers.contains(&step) && self.failovers.len() < MAX_FAILOVERS {
+                self.failovers.push(step);
+            }
+        }
+    }
+}
+
+/// A call's arguments as they go back to the model: always a JSON object, or a provider would
+/// refuse the whole conversation because of one broken call.
+fn echo(arguments: &str) -> String {
+    match crate::tools::args::parse_object(arguments) {
+        Ok(value) => value.to_string(),
+        Err(_) => serde_json::json!({ "invalid_arguments": cut(arguments, 1024) }).to_string(),
+    }
+}
+
+/// A message as the history keeps it: text alone, bounded. Bytes of images are not history.
+fn stored(message: &ChatMessage) -> ChatMessage {
+    let mut text = String::new();
+    for block in &message.content {
+        match block {
+            Block::Text { text: piece } => text.push_str(piece),
+            Block::Image { media_type, data } => {
+                text.push_str(&format!("[{media_type}, {} bytes]", data.len() / 4 * 3));
+            }
+            Block::ToolUse { .. } | Block::ToolResult { .. } => {}
+        }
+    }
+    if text.is_empty() {
+        text.push_str(NO_TEXT);
+    }
+    ChatMessage::text(message.role, cut(&text, MAX_MESSAGE))
+}
+
+fn late_listing() -> McpWarning {
+    McpWarning {
+        code: "mcp_list_tools_failed".to_owned(),
+        server: "all MCP servers".to_owned(),
+        message: format!(
+            "no list of tools within {} s; this turn goes on without them",
+            LISTING_TIME.as_secs()
+        ),
+    }
+}

@@ -1,0 +1,171 @@
+//! One answer of the model, taken piece by piece and passed on to whoever listens.
+
+use super::{Failure, Turn};
+use crate::owners::{ModelEvent, ModelStream, Workers};
+use crate::text::cut;
+use ipc_proto::edges::egress::FinishReason;
+use ipc_proto::edges::events::RunEvent;
+use std::time::Duration;
+
+/// Bytes of text in a whole turn; the store takes as much.
+pub const MAX_TEXT: usize = 1024 * 1024;
+/// Bytes of tool names and arguments in one answer.
+const MAX_CALL_BYTES: usize = 8 * 1024 * 1024;
+/// Tool calls of a whole turn; the store takes as many.
+pub const MAX_CALLS: usize = 1000;
+/// Longest id of a call in bytes.
+const MAX_CALL_ID: usize = 256;
+/// Longest name of a call in bytes.
+const MAX_CALL_NAME: usize = 64;
+/// Room left for the line that names a fallback.
+const MAX_NOTE: usize = 1024;
+/// Egress bounds silence by its own, shorter limits; this one is for an egress that forgot us.
+pub(super) const MODEL_SILENCE: Duration = Duration::from_secs(30 * 60);
+/// Bytes of a status detail that are passed on.
+const MAX_DETAIL: usize = 1024;
+
+/// A call that the model asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ModelCall {
+    /// Unique in the run.
+    pub(super) id: String,
+    /// As the model wrote it.
+    pub(super) name: String,
+    /// JSON text, as the model wrote it.
+    pub(super) arguments: String,
+}
+
+/// A whole answer.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    /// Its text.
+    pub(super) text: String,
+    /// The tools it wants.
+    pub(super) calls: Vec<ModelCall>,
+    /// Why it ended.
+    pub(super) finish: Option<FinishReason>,
+}
+
+impl<W: Workers> Turn<'_, W> {
+    /// Asks the model once and streams its answer.
+    pub(super) async fn ask(&mut self) -> Result<Answer, Failure> {
+        let workers = self.workers;
+        let mut stream = self
+            .unless_cancelled(workers.complete(&self.request))
+            .await??;
+        // Where this answer begins in what the person sees: a restart goes back to here.
+        let base = self.shown.len();
+        let mut answer = Answer::default();
+        let mut call_bytes = 0;
+        loop {
+            let next = tokio::time::timeout(MODEL_SILENCE, stream.next());
+            let event = self
+                .unless_cancelled(next)
+                .await?
+                .map_err(|_| Failure::ModelSilent(MODEL_SILENCE.as_secs()))??;
+            match event {
+                ModelEvent::Text(text) => {
+                    if self.shown.len() + text.len() > MAX_TEXT - MAX_NOTE {
+                        return Err(Failure::AnswerTooLarge);
+                    }
+                    // Texts of two answers are told apart by an empty line.
+                    if answer.text.is_empty() && base > 0 && !text.is_empty() {
+                        self.append("\n\n").await?;
+                    }
+                    answer.text.push_str(&text);
+                    self.append(&text).await?;
+                }
+                ModelEvent::Thought(text) => {
+                    for piece in crate::text::pieces(&text, ipc_proto::edges::events::MAX_PIECE) {
+                        self.say(RunEvent::Thought {
+                            text: piece.to_owned(),
+                        })
+                        .await?;
+                    }
+                }
+                ModelEvent::ToolCall {
+                    id,
+                    name,
+                    arguments,
+                } => {
+                    call_bytes += name.len() + arguments.len();
+                    let calls = self.call_ids.len() + answer.calls.len() + 1;
+                    if call_bytes > MAX_CALL_BYTES || calls > MAX_CALLS {
+                        return Err(Failure::AnswerTooLarge);
+                    }
+                    answer.calls.push(ModelCall {
+                        id,
+                        name,
+                        arguments,
+                    });
+                }
+                ModelEvent::Usage(usage) => {
+                    self.usage.add(&usage);
+                    self.say(RunEvent::UsageUpdate {
+                        usage: self.usage.clone(),
+                    })
+                    .await?;
+                }
+                ModelEvent::Status {
+                    stage,
+                    model,
+                    detail,
+                } => {
+                    let detail = detail.map(|detail| cut(&detail, MAX_DETAIL).to_owned());
+                    self.say(RunEvent::ProviderStatus {
+                        stage,
+                        model,
+                        detail,
+                    })
+                    .await?;
+                }
+                ModelEvent::Restart => {
+                    answer = Answer::default();
+                    call_bytes = 0;
+                    self.take_back(base).await?;
+                }
+                ModelEvent::Done {
+                    finish,
+                    model,
+                    failovers,
+                } => {
+                    self.model = model;
+                    self.note_failovers(failovers);
+                    answer.finish = Some(finish);
+                    self.make_echoable(&mut answer.calls);
+                    return Ok(answer);
+                }
+                ModelEvent::Failed {
+                    kind,
+                    message,
+                    failovers,
+                } => {
+                    self.note_failovers(failovers);
+                    return Err(Failure::Model { kind, message });
+                }
+            }
+        }
+    }
+
+    /// Calls and results go back to the model in pairs. An id that is empty, overlong, repeated or
+    /// of other characters than all interfaces take is replaced, and so is a name.
+    fn make_echoable(&mut self, calls: &mut [ModelCall]) {
+        let safe = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        for (index, call) in calls.iter_mut().enumerate() {
+            let usable = (1..=MAX_CALL_ID).contains(&call.id.len()) && call.id.chars().all(safe);
+            if !usable || self.call_ids.contains(&call.id) {
+                call.id = format!("call-{}-{index}", self.requests);
+            }
+            self.call_ids.insert(call.id.clone());
+            call.name = call
+                .name
+                .chars()
+                .map(|c| if safe(c) { c } else { '_' })
+                .take(MAX_CALL_NAME)
+                .collect();
+            if call.name.is_empty() {
+                call.name.push_str("unnamed");
+            }
+        }
+    }
+}

@@ -1,0 +1,445 @@
+//! All owners in one struct: a script for the model and the MCP servers, a log of what was asked
+//! in which order, and switches for what can go wrong.
+
+use crate::cancel::Cancel;
+use crate::owners::*;
+use crate::policy::ToolPolicy;
+use crate::process::Runner;
+use crate::tools::path::Places;
+use crate::turn::{Job, Outcome, run};
+use ipc_proto::RunId;
+use ipc_proto::chat::{Block, ChatMessage, ChatRole, Failover, ModelRequest};
+use ipc_proto::edges::app_bridge::{McpResult, McpTool, ToolListing};
+use ipc_proto::edges::control::TurnInput;
+use ipc_proto::edges::egress::FinishReason;
+use ipc_proto::edges::events::RunEvent;
+use ipc_proto::edges::store::{History, RunCommit, RunFailure};
+use ipc_proto::reply::{ArtifactReference, MAX_PARTS, ReplyPart};
+use serde_json::{Value, json};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// One step of the model's script.
+#[derive(Debug)]
+pub(super) enum Step {
+    Say(ModelEvent),
+    Hang,
+}
+
+pub(super) fn text(text: &str) -> Step {
+    Step::Say(ModelEvent::Text(text.to_owned()))
+}
+
+pub(super) fn call(id: &str, name: &str, arguments: Value) -> Step {
+    let arguments = arguments.to_string();
+    Step::Say(ModelEvent::ToolCall {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        arguments,
+    })
+}
+
+fn end(finish: FinishReason) -> Step {
+    Step::Say(ModelEvent::Done {
+        finish,
+        model: "demo:one".into(),
+        failovers: vec![],
+    })
+}
+
+pub(super) fn done() -> Step {
+    end(FinishReason::Stop)
+}
+
+pub(super) fn wants() -> Step {
+    end(FinishReason::ToolUse)
+}
+
+pub(super) fn failover() -> Failover {
+    Failover {
+        model: "demo:one".into(),
+        failure_kind: "overloaded".into(),
+        attempts: 2,
+    }
+}
+
+pub(super) fn failed(kind: &str) -> Step {
+    let failovers = vec![failover()];
+    Step::Say(ModelEvent::Failed {
+        kind: kind.to_owned(),
+        message: "no".into(),
+        failovers,
+    })
+}
+
+pub(super) fn echo_tool(server: &str) -> McpTool {
+    McpTool {
+        server: server.to_owned(),
+        tool: "echo".into(),
+        description: "echoes".into(),
+        input_schema: json!({"type": "object"}),
+        read_only: true,
+    }
+}
+
+pub(super) fn attachment(content: &str) -> ReplyPart {
+    ReplyPart::Attachment {
+        id: format!("part-{content}"),
+        reference: ArtifactReference {
+            scheme: "mono-agent-artifact".into(),
+            id: content.into(),
+        },
+        name: "n".into(),
+        media_type: "text/plain".into(),
+        size_bytes: 1,
+        integrity_id: format!("sha256:{content}"),
+        expires_at: None,
+    }
+}
+
+/// A workspace, a runner and a message.
+pub(super) struct Bench {
+    pub(super) dir: tempfile::TempDir,
+    pub(super) cancel: Cancel,
+    pub(super) max_turns: Option<u32>,
+    pub(super) preceding: usize,
+}
+
+impl Bench {
+    pub(super) fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            cancel: Cancel::default(),
+            max_turns: None,
+            preceding: 0,
+        }
+    }
+
+    pub(super) async fn run(&self, fake: &Fake) -> Outcome {
+        let scratch = tempfile::tempdir().unwrap();
+        let runner = Runner::new(scratch.path()).unwrap();
+        let places = Places::new(self.dir.path(), scratch.path());
+        let input = TurnInput {
+            content: vec![Block::Text {
+                text: "do it".into(),
+            }],
+            preceding: (0..self.preceding)
+                .map(|n| ChatMessage::text(ChatRole::User, format!("before {n}")))
+                .collect(),
+            guidance: None,
+            model: None,
+            effort: None,
+            warnings: vec![],
+        };
+        let job = Job {
+            run: RunId::new(),
+            source: "test",
+            input: &input,
+            model: "demo:one",
+            policy: &ToolPolicy::new(None, &[]).unwrap(),
+            max_turns: self.max_turns,
+            soul: None,
+            identity: "IDENTITY",
+            today: "2030-01-01",
+        };
+        run(fake, &job, &places, &runner, &self.cancel).await
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Fake {
+    log: RefCell<Vec<String>>,
+    answers: RefCell<VecDeque<Vec<Step>>>,
+    cancel_at: RefCell<Option<(&'static str, Cancel)>>,
+    pub(super) lose: RefCell<Option<(&'static str, &'static str)>>,
+    pub(super) requests: RefCell<Vec<ModelRequest>>,
+    pub(super) events: RefCell<Vec<RunEvent>>,
+    pub(super) commits: RefCell<Vec<RunCommit>>,
+    pub(super) failures: RefCell<Vec<RunFailure>>,
+    pub(super) parts: RefCell<Vec<ReplyPart>>,
+    pub(super) tools: RefCell<Vec<McpTool>>,
+    /// Scripts of MCP calls in order; without one a call answers "ok", an empty one hangs.
+    pub(super) mcp: RefCell<VecDeque<Vec<McpEvent>>>,
+    pub(super) recorded: RefCell<Vec<String>>,
+    pub(super) called_with: RefCell<Vec<Value>>,
+    pub(super) fetches_meet: Cell<bool>,
+    meeting: RefCell<Option<Rc<tokio::sync::Barrier>>>,
+    pub(super) nobody_listens: Cell<bool>,
+    pub(super) listener_sleeps: Cell<bool>,
+    pub(super) listing_hangs: Cell<bool>,
+    pub(super) streams_dropped: Rc<Cell<u32>>,
+    pub(super) calls_dropped: Rc<Cell<u32>>,
+}
+
+impl Fake {
+    pub(super) fn answering(answers: impl IntoIterator<Item = Vec<Step>>) -> Self {
+        Self {
+            answers: RefCell::new(answers.into_iter().collect()),
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn cancel_at(&self, what: &'static str, cancel: Cancel) {
+        *self.cancel_at.borrow_mut() = Some((what, cancel));
+    }
+
+    pub(super) fn log(&self) -> Vec<String> {
+        self.log.borrow().clone()
+    }
+
+    pub(super) fn logged(&self, what: &str) -> usize {
+        let log = self.log();
+        log.iter()
+            .position(|line| line == what)
+            .unwrap_or_else(|| panic!("no {what:?} in {log:?}"))
+    }
+
+    pub(super) fn commit(&self) -> RunCommit {
+        self.commits.borrow()[0].clone()
+    }
+
+    pub(super) fn failure(&self) -> RunFailure {
+        self.failures.borrow()[0].clone()
+    }
+
+    /// The text as a listener would have it.
+    pub(super) fn shown(&self) -> String {
+        let mut shown = String::new();
+        for event in self.events.borrow().iter() {
+            match event {
+                RunEvent::Append { text } => shown.push_str(text),
+                RunEvent::Replace { text } => shown.clone_from(text),
+                _ => {}
+            }
+        }
+        shown
+    }
+
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let code = |event: &RunEvent| match event {
+            RunEvent::Warning { code, .. } => Some(code.clone()),
+            _ => None,
+        };
+        self.events.borrow().iter().filter_map(code).collect()
+    }
+
+    fn note(&self, what: String) -> Result<(), Lost> {
+        if let Some((at, cancel)) = &*self.cancel_at.borrow()
+            && *at == what
+        {
+            cancel.cancel("asked to");
+        }
+        let lost = self.lose.borrow().filter(|(at, _)| *at == what);
+        self.log.borrow_mut().push(what);
+        match lost {
+            Some((_, worker)) => Err(Lost {
+                worker,
+                refusal: None,
+                detail: "killed".into(),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) struct FakeStream {
+    steps: VecDeque<Step>,
+    dropped: Rc<Cell<u32>>,
+}
+
+impl ModelStream for FakeStream {
+    async fn next(&mut self) -> Result<ModelEvent, Lost> {
+        match self.steps.pop_front() {
+            Some(Step::Say(event)) => Ok(event),
+            Some(Step::Hang) | None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for FakeStream {
+    fn drop(&mut self) {
+        self.dropped.set(self.dropped.get() + 1);
+    }
+}
+
+impl Model for Fake {
+    type Stream = FakeStream;
+    async fn complete(&self, request: &ModelRequest) -> Result<FakeStream, Lost> {
+        self.note("complete".into())?;
+        self.requests.borrow_mut().push(request.clone());
+        let steps = self
+            .answers
+            .borrow_mut()
+            .pop_front()
+            .expect("the script has no further answer");
+        Ok(FakeStream {
+            steps: steps.into(),
+            dropped: self.streams_dropped.clone(),
+        })
+    }
+}
+
+impl Fetch for Fake {
+    async fn fetch(
+        &self,
+        url: &str,
+        _: Vec<(String, String)>,
+        _: u64,
+    ) -> Result<Result<Fetched, Denied>, Lost> {
+        self.note("fetch".into())?;
+        if self.fetches_meet.get() {
+            let meeting = self
+                .meeting
+                .borrow_mut()
+                .get_or_insert_with(|| Rc::new(tokio::sync::Barrier::new(2)))
+                .clone();
+            meeting.wait().await;
+        }
+        let (url, body) = (url.to_owned(), b"page".to_vec());
+        Ok(Ok(Fetched {
+            status: 200,
+            url,
+            content_type: Some("text/plain".into()),
+            truncated: false,
+            body,
+        }))
+    }
+}
+
+impl Artifacts for Fake {
+    async fn publish(&self, handover: Handover) -> Result<Publication, Lost> {
+        self.note("publish".into())?;
+        let mut content = String::new();
+        File::from(handover.file)
+            .read_to_string(&mut content)
+            .unwrap();
+        let part = attachment(&content);
+        let mut parts = self.parts.borrow_mut();
+        if !parts.contains(&part) {
+            if parts.len() == MAX_PARTS {
+                return Ok(Publication::Refused {
+                    code: "reply_part_too_large".into(),
+                    part: None,
+                });
+            }
+            parts.push(part.clone());
+        }
+        Ok(Publication::Published(part))
+    }
+    async fn finalise(&self) -> Result<Vec<ReplyPart>, Lost> {
+        self.note("finalise".into())?;
+        Ok(self.parts.borrow().clone())
+    }
+    async fn discard(&self) -> Result<(), Lost> {
+        self.note("discard".into())
+    }
+}
+
+pub(super) struct FakeCall {
+    events: VecDeque<McpEvent>,
+    ended: bool,
+    dropped: Rc<Cell<u32>>,
+}
+
+impl McpCall for FakeCall {
+    async fn next(&mut self) -> Result<McpEvent, Lost> {
+        // Gives others a turn: calls that were side by side would interleave in the log.
+        tokio::task::yield_now().await;
+        match self.events.pop_front() {
+            Some(event) => {
+                self.ended = matches!(event, McpEvent::Ended(_));
+                Ok(event)
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for FakeCall {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.dropped.set(self.dropped.get() + 1);
+        }
+    }
+}
+
+impl Mcp for Fake {
+    type Call = FakeCall;
+    async fn list(&self) -> Result<ToolListing, Lost> {
+        self.note("list".into())?;
+        if self.listing_hangs.get() {
+            std::future::pending::<()>().await;
+        }
+        Ok(ToolListing {
+            tools: self.tools.borrow().clone(),
+            warnings: vec![],
+        })
+    }
+    async fn call(&self, server: &str, tool: &str, arguments: &Value) -> Result<FakeCall, Lost> {
+        self.note(format!("call {server} {tool}"))?;
+        self.called_with.borrow_mut().push(arguments.clone());
+        let ok = || {
+            let content = vec![Block::Text { text: "ok".into() }];
+            vec![McpEvent::Ended(Ok(McpResult {
+                content,
+                structured: None,
+                is_error: false,
+            }))]
+        };
+        let events = self.mcp.borrow_mut().pop_front().unwrap_or_else(ok);
+        Ok(FakeCall {
+            events: events.into(),
+            ended: false,
+            dropped: self.calls_dropped.clone(),
+        })
+    }
+}
+
+impl Store for Fake {
+    async fn begin(&self, _: &str, _: &str) -> Result<History, Lost> {
+        self.note("begin".into())?;
+        Ok(History {
+            messages: vec![],
+            account: None,
+            epoch: String::new(),
+            revision: 0,
+        })
+    }
+    async fn tool_started(&self, id: &str, name: &str, arguments: &str) -> Result<(), Lost> {
+        self.recorded.borrow_mut().push(arguments.to_owned());
+        self.note(format!("tool_started {id} {name}"))
+    }
+    async fn tool_ended(&self, id: &str, state: &str, _: &str) -> Result<(), Lost> {
+        self.note(format!("tool_ended {id} {state}"))
+    }
+    async fn commit(&self, commit: &RunCommit) -> Result<(), Lost> {
+        self.note("commit".into())?;
+        self.commits.borrow_mut().push(commit.clone());
+        Ok(())
+    }
+    async fn fail(&self, failure: &RunFailure) -> Result<(), Lost> {
+        self.note("fail".into())?;
+        self.failures.borrow_mut().push(failure.clone());
+        Ok(())
+    }
+}
+
+impl Events for Fake {
+    async fn send(&self, event: RunEvent, _: Option<OwnedFd>) -> Result<(), NobodyListens> {
+        if self.nobody_listens.get() {
+            return Err(NobodyListens);
+        }
+        if self.listener_sleeps.get() {
+            std::future::pending::<()>().await;
+        }
+        let debug = format!("{event:?}");
+        let kind: String = debug.chars().take_while(|c| c.is_alphanumeric()).collect();
+        self.events.borrow_mut().push(event);
+        let _ = self.note(format!("event {kind}"));
+        Ok(())
+    }
+}
