@@ -8,4 +8,5 @@ mod kit;
 mod limits;
 mod listing;
 mod migrations;
+mod torn;
 mod turns;
