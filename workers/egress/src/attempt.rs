@@ -5,6 +5,7 @@ use crate::failure::{ErrorClass, Failure, retry_after};
 use crate::http_client::describe;
 use crate::provider::Service;
 use crate::wire::{AnswerParser, Delta};
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use ipc_proto::edges::egress::FinishReason;
 use std::time::{Duration, SystemTime};
@@ -23,7 +24,7 @@ const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 pub async fn attempt<S: Sink>(
     client: &reqwest::Client,
     service: &Service,
-    body: Vec<u8>,
+    body: Bytes,
     idle: Duration,
     sink: &mut S,
     streamed: &mut bool,

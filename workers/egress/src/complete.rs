@@ -6,6 +6,7 @@ use crate::event::{Broken, Gone, ModelEvent, Sink};
 use crate::failover::{Decision, Position, RetryPolicy, decide};
 use crate::failure::{ErrorClass, Failure};
 use crate::provider::{Provider, ProviderError, Service};
+use bytes::Bytes;
 use ipc_proto::chat::{Failover, ModelRequest};
 use ipc_proto::edges::egress::{FinishReason, ProviderStage};
 use ipc_proto::settings::{EgressSettings, ModelChoice};
@@ -211,9 +212,9 @@ fn failure_kind(failovers: &[Failover]) -> &str {
         .map_or(EXHAUSTED, ErrorClass::code)
 }
 
-fn body_for(service: &Service, choice: &ModelChoice, request: &ModelRequest) -> Vec<u8> {
+fn body_for(service: &Service, choice: &ModelChoice, request: &ModelRequest) -> Bytes {
     let target = service.target(&choice.model, choice.effort.as_deref());
-    service.api.body(request, &target).to_string().into_bytes()
+    service.api.body(request, &target).to_string().into()
 }
 
 async fn status<S: Sink>(

@@ -4,9 +4,9 @@
 //! neither reads a proxy from the environment, and both keep their connections.
 
 use crate::resolver::CheckedResolver;
+use crate::system_roots::SystemRoots;
 use rustls::ClientConfig;
-use rustls_platform_verifier::BuilderVerifierExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Time to connect, TLS included.
@@ -14,35 +14,29 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long an unused connection is kept.
 const POOL_IDLE: Duration = Duration::from_secs(90);
 
-/// What both clients are built from. Made before the sandbox closes, since the system's
-/// certificates are read from files then.
+/// What both clients are built from.
 #[derive(Debug, Clone)]
 pub struct Tls(ClientConfig);
 
 impl Tls {
-    /// Reads the system's certificates. On a machine without any, every TLS connection is refused
-    /// and plain connections still work; the caller logs the returned warning.
+    /// TLS that trusts the system's certificates. They are read with the first connection that
+    /// needs them: a run with the demo model or a local server never does.
+    ///
+    /// # Panics
+    /// Never: the cryptography is chosen at build time and speaks the default versions.
     #[must_use]
-    pub fn from_system() -> (Self, Option<String>) {
+    pub fn from_system() -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = || {
-            ClientConfig::builder_with_provider(provider.clone())
-                .with_safe_default_protocol_versions()
-        };
-        let verified = builder().and_then(BuilderVerifierExt::with_platform_verifier);
-        let (mut config, warning) = match verified {
-            Ok(builder) => (builder.with_no_client_auth(), None),
-            Err(e) => {
-                let roots = rustls::RootCertStore::empty();
-                let config = builder()
-                    .map(|b| b.with_root_certificates(roots).with_no_client_auth())
-                    // The provider is fixed at build time and speaks both default versions.
-                    .expect("ring speaks the default TLS versions");
-                (config, Some(format!("no TLS connection can be verified: {e}")))
-            }
-        };
+        let verifier = SystemRoots { provider: provider.clone(), loaded: OnceLock::new() };
+        let mut config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring speaks the default TLS versions")
+            // The name is rustls's for any verifier that it doesn't make itself.
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        (Self(config), warning)
+        Self(config)
     }
 
     fn builder(&self) -> reqwest::ClientBuilder {

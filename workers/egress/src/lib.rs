@@ -18,5 +18,6 @@ pub mod provider;
 pub mod resolver;
 pub mod serve;
 pub mod sse;
+mod system_roots;
 pub mod text;
 pub mod wire;

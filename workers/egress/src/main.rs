@@ -69,16 +69,13 @@ async fn work(mut starting: Starting) -> Result<(), KitError> {
     }
 }
 
-/// Everything that needs files: keys and the system's certificates. The sandbox closes after it.
+/// Takes the keys out of their descriptors and prepares the way out.
 fn prepare(starting: &mut Starting) -> Result<Egresses, String> {
     let RoleSettings::Egress(settings) = starting.settings.clone() else {
         return Err("the settings are another role's".to_owned());
     };
     let mut keys = read_keys(&settings, starting.descriptors("key:"))?;
-    let (tls, warning) = Tls::from_system();
-    if let Some(warning) = warning {
-        tracing::warn!("{warning}");
-    }
+    let tls = Tls::from_system();
     let client = tls.model_client().map_err(|e| e.to_string())?;
     let completer =
         Completer::new(client, &settings, |id| keys.remove(id)).map_err(|e| e.to_string())?;

@@ -36,7 +36,7 @@ async fn channel() -> (Client<Egress>, MockModel) {
         idle_timeout_ms: 20_000,
         allow_private_hosts: vec![],
     };
-    let (tls, _) = Tls::from_system();
+    let tls = Tls::from_system();
     let allowed = PrivateHosts::new(&[mock.address().to_string()]);
     let out = Egresses {
         completer: Completer::new(tls.model_client().unwrap(), &settings, |_| None).unwrap(),

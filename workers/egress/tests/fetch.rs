@@ -50,7 +50,7 @@ async fn server() -> SocketAddr {
 }
 
 fn fetcher(allowed: &[String]) -> Fetcher {
-    let (tls, _) = Tls::from_system();
+    let tls = Tls::from_system();
     Fetcher::new(&tls, PrivateHosts::new(allowed), Duration::from_secs(10)).unwrap()
 }
 
@@ -151,7 +151,7 @@ async fn bodies_are_cut_at_their_bound() {
 #[tokio::test]
 async fn silence_ends_the_fetch() {
     let address = server().await;
-    let (tls, _) = Tls::from_system();
+    let tls = Tls::from_system();
     let allowed = PrivateHosts::new(&[address.to_string()]);
     let fetcher = Fetcher::new(&tls, allowed, Duration::from_millis(100)).unwrap();
     assert_eq!(fetch(&fetcher, &format!("http://{address}/silent")).await, Err("timeout"));

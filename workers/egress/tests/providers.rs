@@ -60,7 +60,7 @@ fn completer(base: &str, chain: &[(&str, &str)], idle: Duration) -> Completer {
         idle_timeout_ms: u64::try_from(idle.as_millis()).unwrap(),
         ..settings
     };
-    let (tls, _) = Tls::from_system();
+    let tls = Tls::from_system();
     Completer::new(tls.model_client().unwrap(), &settings, |_| Some(key())).unwrap()
 }
 
@@ -311,11 +311,11 @@ async fn silence_is_a_timeout() {
 #[tokio::test]
 async fn a_slow_answer_is_no_silence() {
     let mock = MockModel::start().await.unwrap();
-    let completer = completer(&mock.base_url(), &[("chat", "m")], Duration::from_millis(400));
+    let completer = completer(&mock.base_url(), &[("chat", "m")], Duration::from_millis(600));
     let begun = Instant::now();
-    let heard = hear(&completer, &request("[[mock:gap 60]] [[mock:long 40]]")).await;
+    let heard = hear(&completer, &request("[[mock:gap 80]] [[mock:long 40]]")).await;
     assert_eq!(heard.text.split(' ').count(), 40);
-    assert!(begun.elapsed() > Duration::from_millis(400));
+    assert!(begun.elapsed() > Duration::from_millis(600));
 }
 
 #[tokio::test]
