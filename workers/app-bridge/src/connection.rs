@@ -111,17 +111,16 @@ impl Connection {
         };
         let watched = Watched::new(transport, heard.clone(), patience, late.clone());
         let attempt = serve_client_with_lifecycle(host.clone(), watched, era.lifecycle());
-        let failed = |error| Failed {
-            error,
-            next: match late.load(Ordering::Relaxed) {
-                true => Era::Stateless,
-                false => Era::Unknown,
-            },
-        };
         let service = match tokio::time::timeout(limits.connect, attempt).await {
             Ok(Ok(service)) => service,
-            Ok(Err(error)) => return Err(failed(ConnectError::Handshake(handshake(&error)))),
-            Err(_) => return Err(failed(ConnectError::TimedOut(limits.connect))),
+            outcome => {
+                let next = next_greeting(era, late.load(Ordering::Relaxed), outcome.is_err());
+                let error = match outcome {
+                    Ok(Err(error)) => ConnectError::Handshake(handshake(&error)),
+                    _ => ConnectError::TimedOut(limits.connect),
+                };
+                return Err(Failed { error, next });
+            }
         };
         let peer = service.peer().clone();
         let handshake = peer
@@ -266,6 +265,17 @@ impl Connection {
 }
 
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+
+/// How to greet a server after a failure. One that answered discovery late is of the stateless era.
+/// One that took discovery badly (old servers answer `{}`, or end) may take the plain handshake
+/// well. What was remembered and turned out wrong is forgotten.
+fn next_greeting(tried: Era, late: bool, timed_out: bool) -> Era {
+    match tried {
+        Era::Unknown if late => Era::Stateless,
+        Era::Unknown if !timed_out => Era::Handshake,
+        _ => Era::Unknown,
+    }
+}
 
 /// The handshake's error without the debug print of whole messages that rmcp puts into some.
 fn handshake(error: &ClientInitializeError) -> String {

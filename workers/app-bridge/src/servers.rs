@@ -318,9 +318,11 @@ impl<S: Starter> Servers<S> {
     async fn start(&self, settings: &McpServerSettings, run: &RunId) -> Result<Live, Failure> {
         let era = self.permission(&settings.name)?;
         let mut outcome = self.connect(settings, run, era).await;
-        if outcome.is_err() && era != Era::Unknown {
-            // What was learnt may be out of date: the server may have been replaced.
-            outcome = self.connect(settings, run, Era::Unknown).await;
+        // The failure may have taught how this server wants to be greeted: once more, then.
+        if let Err(failure) = &outcome
+            && let Some(next) = failure.next.filter(|next| *next != era)
+        {
+            outcome = self.connect(settings, run, next).await;
         }
         self.learn(&settings.name, &outcome);
         outcome
@@ -349,9 +351,9 @@ impl<S: Starter> Servers<S> {
                 record.brake.succeeded();
                 record.era = live.connection.era();
             }
-            Err(failure) => {
+            Err(_) => {
                 record.brake.failed(now());
-                record.era = failure.next;
+                record.era = Era::Unknown;
             }
         }
     }
@@ -501,7 +503,8 @@ impl From<Connection> for Live {
 struct Failure {
     error: ConnectError,
     last_line: Option<String>,
-    next: Era,
+    /// How to greet the server instead, when a greeting failed.
+    next: Option<Era>,
 }
 
 impl From<ConnectError> for Failure {
@@ -509,7 +512,7 @@ impl From<ConnectError> for Failure {
         Self {
             error,
             last_line: None,
-            next: Era::Unknown,
+            next: None,
         }
     }
 }
@@ -519,7 +522,7 @@ impl From<Failed> for Failure {
         Self {
             error: failed.error,
             last_line: None,
-            next: failed.next,
+            next: Some(failed.next),
         }
     }
 }

@@ -90,6 +90,28 @@ async fn a_slow_stateless_server_fails_once_and_is_greeted_rightly_the_next_time
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_takes_discovery_badly_is_greeted_plainly_the_next_time() {
+    let odd = |mut peer: Peer| async move {
+        let discover = peer.expect("server/discover").await;
+        peer.answer(&discover, json!({})).await;
+        peer
+    };
+    let (connection, _peer) = open(limits(), Era::Unknown, odd).await;
+    assert_eq!(connection.unwrap_err().next, Era::Handshake);
+    let ends = |mut peer: Peer| async move {
+        peer.expect("server/discover").await;
+    };
+    let (connection, ()) = open(limits(), Era::Unknown, ends).await;
+    assert_eq!(connection.unwrap_err().next, Era::Handshake);
+    let (connection, _peer) = open(limits(), Era::Handshake, |mut peer| async {
+        peer.initialize().await;
+        peer
+    })
+    .await;
+    assert!(connection.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_says_nothing_at_all_is_given_up_within_the_bound() {
     let began = Instant::now();
     let (connection, _peer) = open(limits(), Era::Unknown, |peer| async { peer }).await;
