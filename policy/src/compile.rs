@@ -439,9 +439,16 @@ impl<'a> Plan<'a> {
                 reason,
             })
         };
-        let Ok(metadata) = std::fs::metadata(source) else {
+        let (Ok(real), Ok(metadata)) = (std::fs::canonicalize(source), std::fs::metadata(source))
+        else {
             return refuse("it must exist and be reachable for the user that monod runs as");
         };
+        // What lies in a workspace may have been made by an agent: a link there would make this
+        // grant one of the link's target. Links of the operator are resolved when the
+        // configuration is read.
+        if real != source {
+            return refuse("a granted path must not go through a symbolic link");
+        }
         let directory = metadata.is_dir();
         if !directory && !metadata.is_file() {
             return refuse("only directories and regular files can be granted");
@@ -474,22 +481,25 @@ impl<'a> Plan<'a> {
             let Ok(metadata) = std::fs::symlink_metadata(&path) else {
                 continue;
             };
-            let entry = match std::fs::read_link(&path) {
-                Ok(target) => Entry::Link {
-                    path: path.clone(),
-                    target,
-                },
-                Err(_) => Entry::Show {
-                    source: path.clone(),
-                    path: path.clone(),
-                    directory: metadata.is_dir(),
-                    write: false,
-                    execute: bundle
-                        .read_exec
-                        .iter()
-                        .any(|exec| Path::new(exec).starts_with(&path)),
-                    device: false,
-                },
+            if let Ok(target) = std::fs::read_link(&path) {
+                self.entries
+                    .insert(path.clone(), Entry::Link { path, target });
+                continue;
+            }
+            let executes = bundle
+                .read_exec
+                .iter()
+                .any(|exec| Path::new(exec).starts_with(&path));
+            // Two bundles may show one place; what one needs the other doesn't take away.
+            let before = self.entries.get(&path);
+            let execute = executes || matches!(before, Some(Entry::Show { execute: true, .. }));
+            let entry = Entry::Show {
+                source: std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone()),
+                path: path.clone(),
+                directory: metadata.is_dir(),
+                write: false,
+                execute,
+                device: false,
             };
             self.entries.insert(path, entry);
         }

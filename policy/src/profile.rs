@@ -468,7 +468,7 @@ mod tests {
             ),
             ("\"kill-hostile\"", "\"kill-io-uring\"", "kill-hostile"),
             ("\"files-own\"", "\"files-mine\"", "files-mine"),
-            ("\"EAFNOSUPPORT\"", "\"EAFNOSUPORT\"", "EAFNOSUPORT"),
+            ("\"ENOENT\"", "\"ENONENT\"", "ENONENT"),
             ("\"summary\"", "\"sumary\"", "sumary"),
         ];
         for (from, to, expected) in cases {

@@ -13,7 +13,7 @@ pub fn handled() -> BitFlags<AccessFs> {
 }
 
 /// Rights that mean something for a file; the others are about what a directory holds.
-fn of_files() -> BitFlags<AccessFs> {
+fn on_files() -> BitFlags<AccessFs> {
     make_bitflags!(AccessFs::{Execute | WriteFile | ReadFile | Truncate | IoctlDev})
 }
 
@@ -35,7 +35,7 @@ pub fn of(access: Access, directory: bool) -> u64 {
     (if directory {
         rights
     } else {
-        rights & of_files()
+        rights & on_files()
     })
     .bits()
 }
@@ -58,6 +58,20 @@ pub fn bind() -> u64 {
 /// Binding and connecting TCP.
 pub fn tcp() -> u64 {
     make_bitflags!(AccessNet::{BindTcp | ConnectTcp}).bits()
+}
+
+/// The rights of these bits; `None` with one beyond the floor ABI.
+pub fn of_files(bits: u64) -> Option<BitFlags<AccessFs>> {
+    BitFlags::from_bits(bits)
+        .ok()
+        .filter(|rights| handled().contains(*rights))
+}
+
+/// As [`of_files`], of the network.
+pub fn of_net(bits: u64) -> Option<BitFlags<AccessNet>> {
+    BitFlags::from_bits(bits)
+        .ok()
+        .filter(|rights| rights.bits() & !tcp() == 0)
 }
 
 #[cfg(test)]

@@ -32,16 +32,17 @@ impl BitOr for Attributes {
     }
 }
 
-/// Clones the mount tree at a path, with everything mounted beneath, detached. A symbolic link at
-/// the end of the path is followed.
+/// Clones the mount tree at a file or directory, with everything mounted beneath, detached.
 ///
 /// # Errors
-/// `EPERM` without `CAP_SYS_ADMIN` over the mount namespace; what the path lookup says.
-pub fn clone_tree(path: &Path) -> io::Result<OwnedFd> {
-    let path = CString::new(path.as_os_str().as_bytes())?;
-    let flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | libc::AT_RECURSIVE as libc::c_uint;
-    // SAFETY: the path is null-terminated and outlives the call.
-    fd_of(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })
+/// `EPERM` without `CAP_SYS_ADMIN` over the mount namespace.
+pub fn clone_tree(place: impl AsFd) -> io::Result<OwnedFd> {
+    let flags = OPEN_TREE_CLONE
+        | OPEN_TREE_CLOEXEC
+        | (libc::AT_RECURSIVE | libc::AT_EMPTY_PATH) as libc::c_uint;
+    let place = place.as_fd().as_raw_fd();
+    // SAFETY: the path is a constant and the descriptor is borrowed for the call.
+    fd_of(unsafe { libc::syscall(libc::SYS_open_tree, place, c"".as_ptr(), flags) })
 }
 
 const OPEN_TREE_CLONE: libc::c_uint = 1;

@@ -1,0 +1,225 @@
+//! The file system of one process: what is granted is taken out of the machine's tree first, then
+//! the tree is left for an empty one, then everything is put in its place.
+
+use crate::failure::{During, Failure};
+use mono_sys::mount::{self, Attributes};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::{Mode, mkdirat};
+use policy::exit::Step;
+use policy::spec::{Entry, MAX_COPY, SENTINEL, View};
+use std::ffi::CString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::path::Path;
+
+/// Nothing in it but directories, links and small texts; a bound for the memory it takes.
+const ROOT_SIZE: &std::ffi::CStr = c"2m";
+
+/// What an entry needs from the machine's tree before that is out of reach.
+enum Taken {
+    Nothing,
+    Tree(OwnedFd),
+    Bytes(Option<Vec<u8>>),
+}
+
+/// Enters a file system as the view describes it. Needs a mount namespace of its own and
+/// `CAP_SYS_ADMIN` over it.
+pub(crate) fn enter(view: &View) -> Result<(), Failure> {
+    mount::make_private().during(Step::Private)?;
+    let taken = view
+        .entries
+        .iter()
+        .map(take)
+        .collect::<Result<Vec<_>, _>>()?;
+    let nothing = Attributes::NO_SUID | Attributes::NO_DEVICES | Attributes::NO_EXEC;
+    // Before the machine's tree is gone: the kernel lets a user namespace mount /proc only where
+    // a whole one can be seen already.
+    let own: &[(&std::ffi::CStr, &std::ffi::CStr)] = &[(c"subset", c"pid")];
+    let options = if view.full_proc { &[] } else { own };
+    let proc = mount::new_filesystem(c"proc", options, nothing | Attributes::READ_ONLY)
+        .during_on(Step::FileSystem, Path::new("/proc"))?;
+    let root = mount::new_filesystem(
+        c"tmpfs",
+        &[(c"mode", c"755"), (c"size", ROOT_SIZE)],
+        nothing,
+    )
+    .during_on(Step::FileSystem, Path::new("/"))?;
+    mount::enter_root(root).during(Step::Root)?;
+
+    place_tree(&proc, Path::new("/proc"), true)?;
+    make_directory(Path::new("/dev")).during_on(Step::Place, Path::new("/dev"))?;
+    for (link, target) in [
+        ("/dev/fd", "/proc/self/fd"),
+        ("/dev/stdin", "/proc/self/fd/0"),
+        ("/dev/stdout", "/proc/self/fd/1"),
+        ("/dev/stderr", "/proc/self/fd/2"),
+        ("/dev/shm", "/tmp"),
+    ] {
+        symlink(target, link).during_on(Step::Place, Path::new(link))?;
+    }
+    write(Path::new(SENTINEL), b"", 0o444)?;
+    for (entry, taken) in view.entries.iter().zip(taken) {
+        place(entry, taken)?;
+    }
+    mount::forbid_on_root(Attributes::READ_ONLY).during_on(Step::FileSystem, Path::new("/"))
+}
+
+fn take(entry: &Entry) -> Result<Taken, Failure> {
+    match entry {
+        Entry::Show {
+            source,
+            write,
+            execute,
+            device,
+            ..
+        } => {
+            let tree = open(source)
+                .and_then(mount::clone_tree)
+                .during_on(Step::Grant, source)?;
+            let mut forbidden = Attributes::NO_SUID;
+            for (allowed, attribute) in [
+                (*write, Attributes::READ_ONLY),
+                (*execute, Attributes::NO_EXEC),
+                (*device, Attributes::NO_DEVICES),
+            ] {
+                if !allowed {
+                    forbidden = forbidden | attribute;
+                }
+            }
+            mount::forbid(&tree, forbidden).during_on(Step::Grant, source)?;
+            Ok(Taken::Tree(tree))
+        }
+        Entry::Copy { path } => read(path).map(Taken::Bytes).during_on(Step::Grant, path),
+        Entry::Link { .. } | Entry::Text { .. } | Entry::Temporary { .. } | Entry::Hide { .. } => {
+            Ok(Taken::Nothing)
+        }
+    }
+}
+
+/// Granted paths were checked to go through no link; one that was put there since is an error.
+fn open(path: &Path) -> io::Result<OwnedFd> {
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    Ok(openat2(AT_FDCWD, path, how)?)
+}
+
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        // What this user can't read, the program will do without.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
+        other => other?,
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_COPY + 1).read_to_end(&mut bytes)?;
+    Ok((bytes.len() as u64 <= MAX_COPY).then_some(bytes))
+}
+
+fn place(entry: &Entry, taken: Taken) -> Result<(), Failure> {
+    match (entry, taken) {
+        (
+            Entry::Show {
+                path, directory, ..
+            },
+            Taken::Tree(tree),
+        ) => place_tree(&tree, path, *directory),
+        (Entry::Copy { path }, Taken::Bytes(Some(bytes))) => write(path, &bytes, 0o444),
+        (Entry::Text { path, text }, _) => write(path, text.as_bytes(), 0o444),
+        (Entry::Link { path, target }, _) => {
+            make_parents(path).during_on(Step::Place, path)?;
+            symlink(target, path).during_on(Step::Place, path)
+        }
+        (Entry::Temporary { path, bytes }, _) => {
+            let size = CString::new(bytes.to_string()).during_on(Step::FileSystem, path)?;
+            let options = [(c"mode", c"1777"), (c"size", size.as_c_str())];
+            let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES;
+            let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
+                .during_on(Step::FileSystem, path)?;
+            place_tree(&tree, path, true)
+        }
+        (
+            Entry::Hide {
+                path,
+                directory: true,
+            },
+            _,
+        ) => {
+            let attributes = Attributes::NO_SUID
+                | Attributes::NO_DEVICES
+                | Attributes::NO_EXEC
+                | Attributes::READ_ONLY;
+            let options = [(c"mode", c"0"), (c"size", c"4k")];
+            let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
+                .during_on(Step::FileSystem, path)?;
+            mount::attach(tree, path).during_on(Step::Place, path)
+        }
+        (
+            Entry::Hide {
+                path,
+                directory: false,
+            },
+            _,
+        ) => {
+            let blank = Path::new("/.hidden");
+            if !blank.exists() {
+                write(blank, b"", 0o000)?;
+            }
+            let tree = open(blank)
+                .and_then(mount::clone_tree)
+                .during_on(Step::Place, path)?;
+            mount::forbid(&tree, Attributes::READ_ONLY).during_on(Step::Place, path)?;
+            mount::attach(tree, path).during_on(Step::Place, path)
+        }
+        // A file to copy that the machine doesn't have.
+        (Entry::Copy { .. } | Entry::Show { .. }, _) => Ok(()),
+    }
+}
+
+fn place_tree(tree: &OwnedFd, path: &Path, directory: bool) -> Result<(), Failure> {
+    let made = if directory {
+        make_directory(path)
+    } else {
+        make_parents(path).and_then(|()| match exists(path) {
+            true => Ok(()),
+            false => OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(path)
+                .map(drop),
+        })
+    };
+    made.during_on(Step::Place, path)?;
+    mount::attach(tree, path).during_on(Step::Place, path)
+}
+
+fn exists(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+fn make_parents(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), make_directory)
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    if exists(path) {
+        return Ok(());
+    }
+    make_parents(path)?;
+    Ok(mkdirat(AT_FDCWD, path, Mode::from_bits_truncate(0o755))?)
+}
+
+fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+    let written = make_parents(path).and_then(|()| {
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .create_new(true)
+            .mode(mode)
+            .open(path)?
+            .write_all(bytes)
+    });
+    written.during_on(Step::Place, path)
+}

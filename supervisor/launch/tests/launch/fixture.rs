@@ -1,0 +1,182 @@
+//! A machine in small: a workspace, a scratch and a state directory, and things outside.
+
+use ipc_proto::Role;
+use mono_sys::process::{ExitStatus, wait};
+use policy::{Context, DEFAULT_BASE, Descriptors, Identity, Launch, Server, compile, start};
+use std::fs::{self, File, Permissions};
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Where the programs under test are, when it isn't where cargo put them.
+pub(crate) const BINARIES: &str = "MONO_TEST_BINARIES";
+
+pub(crate) fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+pub(crate) struct Fixture {
+    place: TempDir,
+    pub(crate) degraded: bool,
+}
+
+/// What a started program said and how it ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) output: String,
+    pub(crate) error: String,
+}
+
+impl Ended {
+    /// The outcome of one argument of the probe.
+    pub(crate) fn of(&self, action: &str) -> &str {
+        let line = self.output.lines().find_map(|line| {
+            line.strip_prefix(action)
+                .and_then(|rest| rest.strip_prefix(" = "))
+        });
+        line.unwrap_or_else(|| panic!("no outcome of {action}: {self:?}"))
+    }
+}
+
+impl Fixture {
+    pub(crate) fn new() -> Self {
+        let place = tempfile::Builder::new()
+            .prefix("mono-launch-")
+            .tempdir()
+            .unwrap();
+        fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+        let fixture = Self {
+            place,
+            degraded: false,
+        };
+        for directory in [
+            "workspace",
+            "scratch",
+            "state",
+            "outside",
+            "workspace/.state",
+        ] {
+            fs::create_dir(fixture.path(directory)).unwrap();
+        }
+        for file in [
+            "outside/secret",
+            "workspace/.state/secret",
+            "workspace/.key",
+            "state/old",
+        ] {
+            fs::write(fixture.path(file), "secret").unwrap();
+        }
+        fixture
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    pub(crate) fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn own(&self, directory: &str, identity: Option<&Identity>) -> Option<PathBuf> {
+        let path = self.path(directory);
+        if let Some(who) = identity {
+            chown(&path, Some(who.uid), Some(who.gid)).unwrap();
+        }
+        Some(path)
+    }
+
+    /// The facts for a role, with its directories made its own.
+    pub(crate) fn context(&self, role: Role) -> Context {
+        let identity = is_root().then(|| Identity::of(role, 0, DEFAULT_BASE, None));
+        let tools = matches!(role, Role::Run | Role::McpServer);
+        Context {
+            workspace: self.own("workspace", identity.as_ref().filter(|_| tools)),
+            scratch: self.own("scratch", identity.as_ref().filter(|_| tools)),
+            state: self.own("state", identity.as_ref().filter(|_| !tools)),
+            hidden: match self.degraded {
+                false => vec![self.path("workspace/.state"), self.path("workspace/.key")],
+                true => Vec::new(),
+            },
+            identity,
+            degraded: self.degraded,
+            ..Context::default()
+        }
+    }
+
+    /// Runs the probe as a worker of this role.
+    pub(crate) fn probe(&self, role: Role, actions: &[&str]) -> Ended {
+        self.probe_with(role, &self.context(role), actions)
+    }
+
+    pub(crate) fn probe_with(&self, role: Role, context: &Context, actions: &[&str]) -> Ended {
+        let mut launch = compile(role, context).unwrap();
+        launch
+            .spec
+            .arguments
+            .extend(actions.iter().map(|action| (*action).to_owned()));
+        self.start(&launch, true)
+    }
+
+    /// Runs a command as an MCP server.
+    pub(crate) fn server(&self, command: &str, arguments: &[&str]) -> Ended {
+        let mut context = self.context(Role::McpServer);
+        context.server = Some(Server {
+            command: command.into(),
+            arguments: arguments
+                .iter()
+                .map(|argument| (*argument).to_owned())
+                .collect(),
+            directory: None,
+        });
+        self.start(&compile(Role::McpServer, &context).unwrap(), false)
+    }
+
+    pub(crate) fn start(&self, launch: &Launch, worker: bool) -> Ended {
+        let launcher = File::open(binary("mono-launch")).unwrap();
+        let program = File::open(binary("launch-probe")).unwrap();
+        let (mut output, output_writer) = std::io::pipe().unwrap();
+        let (mut error, error_writer) = std::io::pipe().unwrap();
+        let child = start(
+            launch,
+            &Descriptors {
+                launcher: launcher.as_fd(),
+                program: worker.then(|| program.as_fd()),
+                control: None,
+                input: None,
+                output: Some(output_writer.as_fd()),
+                error: Some(error_writer.as_fd()),
+            },
+        )
+        .unwrap();
+        drop((output_writer, error_writer));
+        let mut ended = Ended {
+            status: ExitStatus::Exited(0),
+            output: String::new(),
+            error: String::new(),
+        };
+        output.read_to_string(&mut ended.output).unwrap();
+        error.read_to_string(&mut ended.error).unwrap();
+        ended.status = wait(&child.pidfd).unwrap();
+        ended
+    }
+
+    /// Copies the programs under test to where every user reaches them.
+    pub(crate) fn copy_binaries(&self) -> PathBuf {
+        let place = self.path("outside");
+        for name in ["mono-launch", "launch-probe"] {
+            fs::copy(binary(name), place.join(name)).unwrap();
+        }
+        place
+    }
+}
+
+pub(crate) fn binary(name: &str) -> PathBuf {
+    match std::env::var_os(BINARIES) {
+        Some(place) => Path::new(&place).join(name),
+        None if name == "mono-launch" => env!("CARGO_BIN_EXE_mono-launch").into(),
+        None => env!("CARGO_BIN_EXE_launch-probe").into(),
+    }
+}

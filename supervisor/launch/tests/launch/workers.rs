@@ -1,0 +1,323 @@
+//! What workers of ours see and can do.
+
+use crate::fixture::{Ended, Fixture, is_root};
+use ipc_proto::Role;
+use mono_sys::process::ExitStatus;
+
+fn ended_well(ended: &Ended) {
+    assert_eq!(ended.status, ExitStatus::Exited(0), "{ended:?}");
+    assert_eq!(ended.error, "");
+}
+
+/// Holds for every process, before and after the second stage.
+fn assert_powerless(ended: &Ended) {
+    let status = ended.of("status");
+    assert!(
+        !status.starts_with("uid 0 ") && !status.contains(" gid 0 "),
+        "{status}"
+    );
+    assert!(
+        status.ends_with("seccomp 2 nnp true caps 0 obtainable 0"),
+        "{status}"
+    );
+    assert_eq!(ended.of("pid"), "1", "a pid namespace of its own");
+    assert_eq!(ended.of("descriptors"), "0 1 2", "exactly what was passed");
+}
+
+const ALWAYS: [&str; 3] = ["status", "pid", "descriptors"];
+
+#[test]
+fn a_run_sees_its_workspace_its_scratch_directory_and_a_read_only_system() {
+    let fixture = Fixture::new();
+    let workspace = fixture.text("workspace");
+    let write_work = format!("write:{workspace}/made");
+    let read_secret = format!("read:{}", fixture.text("outside/secret"));
+    let list_outside = format!("list:{}", fixture.path("").display());
+    let mut actions = ALWAYS.to_vec();
+    actions.extend([
+        "directory",
+        "groups",
+        "list:/",
+        "list:/etc",
+        &write_work,
+        "write:/scratch/made",
+        "write:/tmp/made",
+        "write:/made",
+        "write:/usr/made",
+        "write:/etc/made",
+        "write:/proc/sys/kernel/core_pattern",
+        "read:/etc/shadow",
+        "read:/.landlock",
+        &read_secret,
+        &list_outside,
+        "run:id -u; cat /etc/hostname",
+        "run:ls -d /usr /bin/ls; ps 2>/dev/null | wc -l",
+    ]);
+    let ended = fixture.probe(Role::Run, &actions);
+    ended_well(&ended);
+    assert_powerless(&ended);
+    assert_eq!(ended.of("directory"), workspace);
+    if is_root() {
+        assert_eq!(ended.of("groups"), "", "none of root's groups");
+    }
+    for absent in ["root", "home", "var", "sys", "run"] {
+        assert!(
+            !ended.of("list:/").split(' ').any(|name| name == absent),
+            "{ended:?}"
+        );
+    }
+    assert!(!ended.of("list:/etc").contains("shadow"), "{ended:?}");
+    for written in [&*write_work, "write:/scratch/made", "write:/tmp/made"] {
+        assert_eq!(ended.of(written), "done", "{ended:?}");
+    }
+    for refused in ["write:/made", "write:/usr/made", "write:/etc/made"] {
+        assert!(
+            ["EROFS", "EACCES"].contains(&ended.of(refused)),
+            "{refused}: {ended:?}"
+        );
+    }
+    assert!(["EROFS", "EACCES"].contains(&ended.of("write:/proc/sys/kernel/core_pattern")));
+    assert_eq!(ended.of("read:/etc/shadow"), "ENOENT");
+    assert_eq!(ended.of("read:/.landlock"), "EACCES");
+    assert_eq!(ended.of(&read_secret), "ENOENT");
+    // The way to the workspace is there, and nothing else of that directory.
+    assert_eq!(ended.of(&list_outside), "workspace");
+    let user = ended.of("status").split(' ').nth(1).unwrap();
+    assert_eq!(
+        ended.of("run:id -u; cat /etc/hostname"),
+        format!("exit status: 0 {user}|mono")
+    );
+    assert_eq!(
+        std::fs::read(fixture.path("workspace/made")).unwrap(),
+        b"written"
+    );
+    assert_eq!(
+        std::fs::read(fixture.path("scratch/made")).unwrap(),
+        b"written"
+    );
+}
+
+#[test]
+fn what_lies_hidden_in_a_workspace_can_be_neither_read_nor_moved_away() {
+    let fixture = Fixture::new();
+    let inside = |name: &str| format!("{}/{name}", fixture.text("workspace"));
+    let secret = format!("read:{}", inside(".state/secret"));
+    let list = format!("list:{}", inside(".state"));
+    let key = format!("read:{}", inside(".key"));
+    let over = format!("write:{}", inside(".key"));
+    let remove = format!("remove:{}", inside(".key"));
+    let rename = format!("run:mv {} {}", inside(".state"), inside("seen"));
+    let chmod = format!("run:chmod 777 {}", inside(".state"));
+    let ended = fixture.probe(
+        Role::Run,
+        &[&chmod, &rename, &secret, &list, &key, &over, &remove],
+    );
+    ended_well(&ended);
+    assert!(ended.of(&chmod).starts_with("exit status: 1"), "{ended:?}");
+    assert!(ended.of(&rename).starts_with("exit status: 1"), "{ended:?}");
+    for action in [&secret, &list, &key] {
+        assert_eq!(ended.of(action), "EACCES", "{ended:?}");
+    }
+    assert!(["EACCES", "EROFS"].contains(&ended.of(&over)), "{ended:?}");
+    assert_eq!(ended.of(&remove), "EBUSY");
+    assert_eq!(
+        std::fs::read(fixture.path("workspace/.key")).unwrap(),
+        b"secret"
+    );
+}
+
+#[test]
+fn a_run_has_loopback_and_no_other_network() {
+    let fixture = Fixture::new();
+    let socket = fixture.path("outside/socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let open = nix::sys::stat::Mode::from_bits_truncate(0o777);
+    nix::sys::stat::fchmodat(
+        nix::fcntl::AT_FDCWD,
+        &socket,
+        open,
+        nix::sys::stat::FchmodatFlags::FollowSymlink,
+    )
+    .unwrap();
+    let unix = format!("unix:{}", socket.display());
+    let actions = [
+        "loopback",
+        "tcp:192.0.2.1:80",
+        "udp:192.0.2.1:53",
+        "tcp:[2001:db8::1]:80",
+        &unix,
+    ];
+    let ended = fixture.probe(Role::Run, &actions);
+    ended_well(&ended);
+    assert_eq!(ended.of("loopback"), "done");
+    assert_eq!(ended.of("tcp:192.0.2.1:80"), "ENETUNREACH");
+    assert_eq!(ended.of("udp:192.0.2.1:53"), "ENETUNREACH");
+    assert_eq!(ended.of("tcp:[2001:db8::1]:80"), "ENETUNREACH");
+    assert_eq!(ended.of(&unix), "ENOENT");
+}
+
+#[test]
+fn files_in_a_workspace_never_get_set_user_id_bits() {
+    let fixture = Fixture::new();
+    let chmod = format!("set-user-id:{}/made", fixture.text("workspace"));
+    let make = format!("make-set-user-id:{}/other", fixture.text("workspace"));
+    let write = format!("write:{}/made", fixture.text("workspace"));
+    let ended = fixture.probe(Role::Run, &[&write, &chmod, &make]);
+    ended_well(&ended);
+    assert_eq!(ended.of(&write), "done");
+    assert_eq!(ended.of(&chmod), "EPERM");
+    assert_eq!(ended.of(&make), "EPERM");
+}
+
+#[test]
+fn after_the_second_stage_a_store_has_its_files_and_nothing_else() {
+    let fixture = Fixture::new();
+    let mut actions = ALWAYS.to_vec();
+    let probes = format!("probes:store:{}", fixture.text("outside"));
+    actions.extend([
+        "list:/",
+        "read:/usr/bin/env",
+        "stage2:store",
+        &probes,
+        "write:/state/new",
+        "read:/state/new",
+        "remove:/state/old",
+        "thread",
+        "tcp:127.0.0.1:1",
+        "hopeless:clone3",
+        "hopeless:socket",
+        "hopeless:execve",
+    ]);
+    let ended = fixture.probe(Role::Store, &actions);
+    ended_well(&ended);
+    assert_powerless(&ended);
+    assert_eq!(ended.of("list:/"), "EACCES");
+    assert_eq!(ended.of("read:/usr/bin/env"), "EACCES");
+    assert_eq!(ended.of("stage2:store"), "landlock true filters 2");
+    assert!(ended.of(&probes).ends_with(" held"), "{ended:?}");
+    assert_eq!(ended.of("read:/state/new"), "written");
+    assert_eq!(ended.of("remove:/state/old"), "done");
+    assert_eq!(ended.of("thread"), "done");
+    assert_eq!(ended.of("tcp:127.0.0.1:1"), "ENOSYS");
+    for call in ["clone3", "socket", "execve"] {
+        assert_eq!(ended.of(&format!("hopeless:{call}")), "ENOSYS");
+    }
+}
+
+#[test]
+fn egress_has_the_machines_network_and_no_files_of_anyone() {
+    let fixture = Fixture::new();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let tcp = format!("tcp:{}", listener.local_addr().unwrap());
+    let secret = format!("read:{}", fixture.text("outside/secret"));
+    let probes = format!("probes:egress:{}", fixture.text("outside"));
+    let mut actions = ALWAYS.to_vec();
+    actions.extend([
+        "read:/etc/nsswitch.conf",
+        &secret,
+        "stage2:egress",
+        &probes,
+        &tcp,
+        "stat:/etc/resolv.conf",
+        "write:/etc/made",
+        "loopback",
+        "thread",
+    ]);
+    let ended = fixture.probe(Role::Egress, &actions);
+    ended_well(&ended);
+    assert_powerless(&ended);
+    assert_eq!(ended.of("read:/etc/nsswitch.conf"), "hosts: files dns");
+    assert_eq!(ended.of(&secret), "ENOENT");
+    assert_eq!(ended.of("stage2:egress"), "landlock true filters 2");
+    assert!(ended.of(&probes).ends_with(" held"), "{ended:?}");
+    assert_eq!(ended.of(&tcp), "done");
+    assert_eq!(ended.of("write:/etc/made"), "EACCES");
+    // Binding a port is refused by Landlock.
+    assert_eq!(ended.of("loopback"), "EACCES");
+    assert_eq!(ended.of("thread"), "done");
+}
+
+#[test]
+fn every_worker_of_ours_passes_its_second_stage_and_its_probes() {
+    let fixture = Fixture::new();
+    for role in Role::ALL {
+        if matches!(role, Role::Monod | Role::McpServer) {
+            continue;
+        }
+        let stage2 = format!("stage2:{role}");
+        let probes = format!("probes:{role}:{}", fixture.text("outside"));
+        let mut context = fixture.context(role);
+        for network in [false, true] {
+            context.network = network;
+            let ended = fixture.probe_with(role, &context, &[&stage2, &probes, "thread"]);
+            ended_well(&ended);
+            assert_eq!(ended.of(&stage2), "landlock true filters 2", "{role}");
+            assert!(ended.of(&probes).ends_with(" held"), "{role}: {ended:?}");
+            assert_eq!(ended.of("thread"), "done", "{role}");
+        }
+    }
+}
+
+#[test]
+fn hostile_calls_end_the_process_and_unknown_ones_do_not() {
+    let fixture = Fixture::new();
+    let hostile = [
+        "ptrace",
+        "process_vm_readv",
+        "process_vm_writev",
+        "mount",
+        "umount2",
+        "pivot_root",
+        "unshare",
+        "setns",
+        "bpf",
+        "perf_event_open",
+        "userfaultfd",
+        "keyctl",
+        "add_key",
+        "request_key",
+        "kexec_load",
+        "init_module",
+        "finit_module",
+        "delete_module",
+        "open_tree",
+        "move_mount",
+        "fsopen",
+        "open_by_handle_at",
+        "chroot",
+        "swapon",
+    ];
+    for role in [Role::Run, Role::Store] {
+        for call in hostile {
+            let ended = fixture.probe(role, &[&format!("hopeless:{call}")]);
+            assert_eq!(
+                ended.status,
+                ExitStatus::Signalled(31),
+                "{role} {call}: {ended:?}"
+            );
+        }
+    }
+    let ended = fixture.probe(Role::Run, &["hopeless:io_uring_setup", "hopeless:clone3"]);
+    ended_well(&ended);
+    assert_eq!(ended.of("hopeless:io_uring_setup"), "ENOSYS");
+    assert_eq!(ended.of("hopeless:clone3"), "ENOSYS");
+    let ended = fixture.probe(Role::Store, &["hopeless:io_uring_setup"]);
+    assert_eq!(ended.status, ExitStatus::Signalled(31));
+}
+
+#[test]
+fn the_environment_is_the_profiles_and_nothing_else() {
+    let fixture = Fixture::new();
+    let ended = fixture.probe(Role::Store, &["environment"]);
+    assert_eq!(
+        ended.of("environment"),
+        "LANG=C.UTF-8|MONO_SANDBOX=isolated"
+    );
+    let mut context = fixture.context(Role::Store);
+    context.environment = vec![("MONO_LOG".into(), "debug".into())];
+    let ended = fixture.probe_with(Role::Store, &context, &["environment"]);
+    assert!(
+        ended.of("environment").contains("|MONO_LOG=debug|"),
+        "{ended:?}"
+    );
+}
