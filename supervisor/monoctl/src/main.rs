@@ -1,1 +1,78 @@
-fn main() {}
+//! The operator's command: asks the supervisor through its admin socket, checks a configuration.
+#![forbid(unsafe_code)]
+
+mod artifacts;
+mod cli;
+mod config;
+mod daemon;
+mod error;
+mod image;
+mod order;
+mod runs;
+mod screen;
+mod send;
+mod socket;
+mod status;
+mod table;
+mod terminal;
+
+use clap::{CommandFactory, Parser};
+use cli::{Cli, Command};
+use error::CtlError;
+use screen::Screen;
+use serde_json::json;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    // A wrong command line ends here with status 2, `--help` with 0.
+    let cli = Cli::parse();
+    let mut screen = Screen::of_process(cli.json, cli.no_color);
+    let result = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime.block_on(run(cli, &mut screen)),
+        Err(e) => Err(CtlError::Output(e)),
+    };
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(e) => {
+            screen.error(&e);
+            ExitCode::from(e.status())
+        }
+    }
+}
+
+async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {
+    let socket = cli.socket.as_deref();
+    match cli.command {
+        Command::Status => status::run(socket, screen).await,
+        Command::Send(send) => send::run(socket, send, screen).await,
+        Command::Runs { command } => runs::run(socket, command, screen).await,
+        Command::Artifacts { command } => artifacts::run(socket, command, screen).await,
+        Command::Config { command } => config::run(command, screen),
+        Command::Unpark { role } => order::unpark(socket, &role, screen).await,
+        Command::Stop => order::stop(socket, screen).await,
+        Command::Version => version(screen),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "monoctl", &mut script);
+            screen.bytes(&script)?;
+            Ok(0)
+        }
+    }
+}
+
+fn version(screen: &mut Screen) -> Result<u8, CtlError> {
+    let (version, min, max) = (
+        env!("CARGO_PKG_VERSION"),
+        ipc_proto::VERSION_MIN,
+        ipc_proto::VERSION_MAX,
+    );
+    if screen.is_json() {
+        screen.json(&json!({ "version": version, "protocol": { "min": min, "max": max } }))?;
+    } else {
+        screen.line(&format!("monoctl {version} (protocol {min} to {max})"))?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,249 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+/// Operate mono: see what runs and how it is confined, send messages, fetch files.
+#[derive(Debug, Parser)]
+#[command(
+    name = "monoctl",
+    version,
+    arg_required_else_help = true,
+    after_help = "Examples:\n  monoctl status\n  monoctl send \"What is in the workspace?\"\n  monoctl artifacts list\n\n\
+                  Exit status: 0 done; 1 failed, degraded or unhealthy; 2 wrong command line;\n\
+                  3 no daemon; 130 interrupted."
+)]
+pub(crate) struct Cli {
+    /// Admin socket of the daemon [default: $MONO_SOCKET, .mono-agent/monod.sock, /run/mono/monod.sock]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print JSON for scripts
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Never colour the output ($NO_COLOR does the same)
+    #[arg(long, global = true)]
+    pub(crate) no_color: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show the daemon's health and what the kernel enforces on every worker
+    #[command(
+        after_help = "Exit status: 0 healthy, 1 degraded or unhealthy, 3 no daemon.\n\n\
+        Examples:\n  monoctl status\n  monoctl status --json | jq '.workers[] | {role, sandbox}'"
+    )]
+    Status,
+    /// Send a message to the agent and stream its answer
+    Send(Send),
+    /// Look at runs, or end one
+    Runs {
+        #[command(subcommand)]
+        command: Runs,
+    },
+    /// List the files that the agent published, or fetch one
+    Artifacts {
+        #[command(subcommand)]
+        command: Artifacts,
+    },
+    /// Check or show a configuration, without a daemon
+    Config {
+        #[command(subcommand)]
+        command: Config,
+    },
+    /// Let a worker that failed too often be started again
+    #[command(
+        after_help = "`monoctl status` shows parked workers with the last line they logged.\n\n\
+        Example:\n  monoctl unpark egress"
+    )]
+    Unpark {
+        /// Role of the worker, as `monoctl status` shows it
+        #[arg(value_parser = roles())]
+        role: String,
+    },
+    /// Stop the daemon in order and wait for its end
+    #[command(after_help = "Running turns get a moment to finish.\n\nExample:\n  monoctl stop")]
+    Stop,
+    /// Show the version of this command and of the protocol it speaks
+    #[command(after_help = "Example:\n  monoctl version --json")]
+    Version,
+    /// Print a completion script for a shell
+    #[command(
+        after_help = "Example:\n  monoctl completions bash > ~/.local/share/bash-completion/completions/monoctl"
+    )]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+fn roles() -> clap::builder::PossibleValuesParser {
+    ipc_proto::Role::ALL
+        .iter()
+        .filter(|role| !matches!(role, ipc_proto::Role::Monod | ipc_proto::Role::McpServer))
+        .map(|role| role.name())
+        .collect::<Vec<_>>()
+        .into()
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The answer goes to standard output; tool calls, warnings and files to standard error.\n\
+        With --json every event is a line, and the last line is {ok, run, text, parts, usage, model}\n\
+        or {ok: false, run, error}.\n\n\
+        Examples:\n  monoctl send \"Summarise README.md\"\n  git diff | monoctl send --new -\n  \
+        monoctl send --file chart.png \"What does this chart say?\"\n  \
+        monoctl send --conversation plan --json \"Go on\" | tail -n1 | jq -r .text"
+)]
+pub(crate) struct Send {
+    /// The message; `-` reads it from standard input
+    pub(crate) text: String,
+    /// Conversation to go on with; its history is kept
+    #[arg(
+        long,
+        value_name = "ID",
+        default_value = "terminal",
+        conflicts_with = "new"
+    )]
+    pub(crate) conversation: String,
+    /// Begin a conversation of its own
+    #[arg(long)]
+    pub(crate) new: bool,
+    /// Attach an image (PNG, JPEG, GIF or WebP); may be repeated
+    #[arg(long = "file", value_name = "IMAGE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Print the answer to a terminal as it is, control sequences included
+    #[arg(long)]
+    pub(crate) raw: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Runs {
+    /// List runs, newest first
+    #[command(
+        after_help = "Examples:\n  monoctl runs list --status failed\n  monoctl runs list --conversation terminal --json"
+    )]
+    List {
+        /// Only this conversation
+        #[arg(long, value_name = "ID")]
+        conversation: Option<String>,
+        /// Only this status
+        #[arg(long, value_parser = ["running", "succeeded", "failed", "cancelled", "interrupted"])]
+        status: Option<String>,
+        #[command(flatten)]
+        page: Page,
+    },
+    /// Show one run with its tool calls and its answer
+    #[command(after_help = "Example:\n  monoctl runs show 01998a4e-5f0c-7000-8000-000000000000")]
+    Show {
+        /// Run, from `monoctl runs list`
+        run: String,
+    },
+    /// End a run that works or waits
+    #[command(after_help = "Example:\n  monoctl runs cancel 01998a4e-5f0c-7000-8000-000000000000")]
+    Cancel {
+        /// Run, from `monoctl runs list`
+        run: String,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Page {
+    /// Most entries to show
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) limit: u32,
+    /// Go on where an earlier page ended
+    #[arg(long)]
+    pub(crate) cursor: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Artifacts {
+    /// List published files, newest first
+    #[command(after_help = "Example:\n  monoctl artifacts list --limit 5")]
+    List {
+        #[command(flatten)]
+        page: Page,
+    },
+    /// Fetch a published file after checking its size and SHA-256
+    #[command(
+        after_help = "Examples:\n  monoctl artifacts get 3f2a… -o weekly.csv\n  monoctl artifacts get 3f2a… -o - | less"
+    )]
+    Get {
+        /// Opaque id, from `monoctl artifacts list` or an answer
+        id: String,
+        /// File to write; `-` is standard output
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        /// Replace the file if it exists
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Config {
+    /// Tell, section by section, what is ready and what is wrong
+    #[command(
+        after_help = "Reads the file and ./.env, writes nothing. Exit status: 0 usable, 1 errors.\n\n\
+        Example:\n  monoctl config check --config mono-agent.config.json"
+    )]
+    Check {
+        #[command(flatten)]
+        file: ConfigFile,
+    },
+    /// Print the JSON Schema of the configuration, for editors
+    #[command(after_help = "Example:\n  monoctl config schema > mono-agent.schema.json")]
+    Schema,
+    /// Show every value with its origin; secrets only as set or unset
+    #[command(
+        after_help = "Example:\n  monoctl config show --json | jq '.fields[] | select(.origin != \"default\")'"
+    )]
+    Show {
+        #[command(flatten)]
+        file: ConfigFile,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigFile {
+    /// Configuration file
+    #[arg(long, value_name = "FILE", default_value = "mono-agent.config.json")]
+    pub(crate) config: PathBuf,
+    /// File with environment variables; exported ones are stronger
+    #[arg(long, value_name = "FILE", default_value = ".env")]
+    pub(crate) env_file: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_teaches_with_an_example() {
+        fn check(command: &clap::Command) {
+            let subcommands: Vec<_> = command.get_subcommands().collect();
+            if subcommands.is_empty() {
+                let help = command
+                    .get_after_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                assert!(
+                    help.contains("Example") && help.contains("monoctl "),
+                    "{}",
+                    command.get_name()
+                );
+            }
+            subcommands.into_iter().for_each(check);
+        }
+        check(&Cli::command());
+    }
+}

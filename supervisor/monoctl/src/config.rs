@@ -1,0 +1,75 @@
+//! `monoctl config`: needs no daemon and writes nothing.
+
+use crate::cli::{Config, ConfigFile};
+use crate::error::CtlError;
+use crate::screen::Screen;
+use crate::table::Rows;
+use crate::terminal::safe;
+use mono_config::{Env, Errors};
+use serde_json::json;
+
+pub(crate) fn run(command: Config, screen: &mut Screen) -> Result<u8, CtlError> {
+    match command {
+        Config::Schema => {
+            let schema = serde_json::to_string_pretty(&mono_config::schema())
+                .map_err(std::io::Error::from)?;
+            screen.line(&schema)?;
+            Ok(0)
+        }
+        Config::Check { file } => match environment(&file) {
+            Ok(env) => check(&file, &env, screen),
+            Err(errors) => refuse(&errors, screen),
+        },
+        Config::Show { file } => {
+            match environment(&file).and_then(|env| mono_config::load(&file.config, &env)) {
+                Ok(loaded) => show(&loaded, screen),
+                Err(errors) => refuse(&errors, screen),
+            }
+        }
+    }
+}
+
+/// The process's environment; a variable that is not UTF-8 can't be one of ours.
+fn environment(file: &ConfigFile) -> Result<Env, Errors> {
+    let mut env: Env = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
+    mono_config::read_env_file(&file.env_file, &mut env)?;
+    Ok(env)
+}
+
+fn check(file: &ConfigFile, env: &Env, screen: &mut Screen) -> Result<u8, CtlError> {
+    let report = mono_config::check(&file.config, env);
+    if screen.is_json() {
+        screen.json(&report)?;
+    } else {
+        screen.line(&safe(&report.to_string()))?;
+    }
+    Ok(u8::from(!report.ok))
+}
+
+fn show(loaded: &mono_config::Loaded, screen: &mut Screen) -> Result<u8, CtlError> {
+    if screen.is_json() {
+        screen
+            .json(&json!({ "ok": true, "fields": loaded.fields, "warnings": loaded.warnings }))?;
+        return Ok(0);
+    }
+    let mut rows = Rows::new(&["KEY", "VALUE", "ORIGIN"]);
+    for field in &loaded.fields {
+        rows.push([field.key.as_str(), &field.value, &field.origin.to_string()]);
+    }
+    screen.line(&rows.text())?;
+    for warning in &loaded.warnings {
+        screen.aside(&warning.to_string())?;
+    }
+    Ok(0)
+}
+
+fn refuse(errors: &Errors, screen: &mut Screen) -> Result<u8, CtlError> {
+    if screen.is_json() {
+        screen.json(&json!({ "ok": false, "errors": errors.diagnostics }))?;
+    } else {
+        screen.aside(&errors.to_string())?;
+    }
+    Ok(1)
+}

@@ -1,0 +1,264 @@
+//! `monoctl status`.
+
+use crate::daemon::Daemon;
+use crate::error::CtlError;
+use crate::screen::{Colour, Screen};
+use crate::table::Rows;
+use crate::terminal::{safe_line, size};
+use ipc_proto::admin::Ask;
+use serde::Deserialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What the table shows of the daemon's answer. Fields that an older or newer daemon doesn't send
+/// are shown as unknown, never as good.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    ok: bool,
+    version: String,
+    degraded: Vec<String>,
+    runs: Runs,
+    workers: Vec<Worker>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Runs {
+    working: u64,
+    waiting: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Worker {
+    role: String,
+    name: Option<String>,
+    pid: Option<i64>,
+    state: String,
+    restarts: u64,
+    rss_bytes: u64,
+    last_line: String,
+    sandbox: Option<Sandbox>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Sandbox {
+    seccomp: Option<u32>,
+    no_new_privs: Option<bool>,
+    landlock_abi: Option<u32>,
+    uid: Option<u32>,
+    namespaces: Vec<String>,
+    probes: BTreeMap<String, Value>,
+}
+
+/// Exit status 0 for a healthy daemon, 1 for any other.
+pub(crate) async fn run(socket: Option<&Path>, screen: &mut Screen) -> Result<u8, CtlError> {
+    let daemon = Daemon::connect(socket).await?;
+    let (value, _) = daemon.ask::<Value>(&Ask::Status, &[]).await?;
+    let healthy = value.get("ok") == Some(&Value::Bool(true));
+    if screen.is_json() {
+        screen.json(&value)?;
+    } else {
+        let status: Status =
+            serde_json::from_value(value).map_err(|e| CtlError::NoAnswer(e.to_string()))?;
+        show(&status, screen)?;
+    }
+    Ok(u8::from(!healthy))
+}
+
+fn show(status: &Status, screen: &mut Screen) -> Result<(), CtlError> {
+    let health = match (status.ok, status.degraded.is_empty()) {
+        (true, _) => screen.paint("healthy", Colour::Good),
+        (false, false) => screen.paint("DEGRADED", Colour::Bad),
+        (false, true) => screen.paint("UNHEALTHY", Colour::Bad),
+    };
+    let version = safe_line(&status.version, 40);
+    let Runs { working, waiting } = status.runs;
+    screen.line(&format!(
+        "monod {version}  {health}  {working} at work, {waiting} waiting"
+    ))?;
+    for reason in &status.degraded {
+        screen.line(&format!("  {}", safe_line(reason, 400)))?;
+    }
+    let mut rows = Rows::new(&[
+        "ROLE",
+        "PID",
+        "STATE",
+        "RESTARTS",
+        "RSS",
+        "UID",
+        "SECCOMP",
+        "NNP",
+        "LANDLOCK",
+        "NAMESPACES",
+        "PROBES",
+    ]);
+    for worker in &status.workers {
+        rows.push(cells(worker));
+    }
+    screen.line(&rows.text())?;
+    for worker in &status.workers {
+        if worker.state == "parked" {
+            let role = safe_line(&worker.role, 40);
+            let last = safe_line(&worker.last_line, 400);
+            screen.line(&format!(
+                "{role} is parked: {last}\n  lift it with `monoctl unpark {role}`"
+            ))?;
+        }
+    }
+    for (worker, probe, outcome) in failed_probes(status) {
+        screen.line(&format!("{worker}: probe {probe}: {outcome}"))?;
+    }
+    Ok(())
+}
+
+fn cells(worker: &Worker) -> [String; 11] {
+    let unknown = || "?".to_owned();
+    let mut cells = [
+        match &worker.name {
+            Some(name) => format!("{} ({name})", worker.role),
+            None => worker.role.clone(),
+        },
+        worker
+            .pid
+            .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        worker.state.clone(),
+        worker.restarts.to_string(),
+        size(worker.rss_bytes),
+        "-".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+        "-".to_owned(),
+    ];
+    if let Some(sandbox) = &worker.sandbox {
+        cells[5] = sandbox.uid.map_or_else(unknown, |uid| uid.to_string());
+        cells[6] = match sandbox.seccomp {
+            Some(2) => "filter".to_owned(),
+            Some(1) => "strict".to_owned(),
+            Some(_) => "NONE".to_owned(),
+            None => unknown(),
+        };
+        cells[7] = match sandbox.no_new_privs {
+            Some(true) => "yes".to_owned(),
+            Some(false) => "NO".to_owned(),
+            None => unknown(),
+        };
+        cells[8] = match sandbox.landlock_abi {
+            Some(0) => "NONE".to_owned(),
+            Some(abi) => format!("ABI {abi}"),
+            None => unknown(),
+        };
+        cells[9] = match sandbox.namespaces.as_slice() {
+            [] => "none".to_owned(),
+            list => list.join(","),
+        };
+        let refused = sandbox
+            .probes
+            .values()
+            .filter(|outcome| is_refused(outcome))
+            .count();
+        cells[10] = match sandbox.probes.len() {
+            0 => "none".to_owned(),
+            all if refused == all => format!("{all} refused"),
+            all => format!("{} of {all} NOT REFUSED", all - refused),
+        };
+    }
+    cells
+}
+
+fn is_refused(outcome: &Value) -> bool {
+    outcome == "refused"
+}
+
+fn failed_probes(status: &Status) -> Vec<(String, String, String)> {
+    let mut failed = Vec::new();
+    for worker in &status.workers {
+        for (probe, outcome) in worker.sandbox.iter().flat_map(|sandbox| &sandbox.probes) {
+            if !is_refused(outcome) {
+                let shown = outcome
+                    .as_str()
+                    .map_or_else(|| outcome.to_string(), str::to_owned);
+                failed.push((
+                    safe_line(&worker.role, 40),
+                    safe_line(probe, 100),
+                    safe_line(&shown, 200),
+                ));
+            }
+        }
+    }
+    failed
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::screen::tests::screen;
+    use serde_json::json;
+
+    fn shown(value: Value) -> String {
+        let (mut screen, out, _) = screen(false, false);
+        show(&serde_json::from_value(value).unwrap(), &mut screen).unwrap();
+        out.text()
+    }
+
+    #[test]
+    fn a_healthy_daemon() {
+        let text = shown(json!({
+            "ok": true, "version": "0.1.0", "degraded": [], "runs": {"working": 1, "waiting": 0, "more": 1},
+            "workers": [{
+                "role": "store", "pid": 41, "state": "serving", "restarts": 0, "protocol": 1, "rss_bytes": 3_145_728,
+                "sandbox": {"seccomp": 2, "no_new_privs": true, "landlock_abi": 7, "uid": 961,
+                    "namespaces": ["mnt", "net"], "probes": {"open:/etc/shadow": "refused", "socket": "refused"}}
+            }, {
+                "role": "mcp-server", "name": "everything", "pid": 50, "state": "serving", "restarts": 0,
+                "rss_bytes": 10, "sandbox": null
+            }]
+        }));
+        assert_eq!(
+            text,
+            "monod 0.1.0  healthy  1 at work, 0 waiting\n \
+             ROLE                     PID  STATE    RESTARTS  RSS      UID  SECCOMP  NNP  LANDLOCK  NAMESPACES  PROBES\n \
+             store                    41   serving  0         3.0 MiB  961  filter   yes  ABI 7     mnt,net     2 refused\n \
+             mcp-server (everything)  50   serving  0         10 B     -    -        -    -         -           -\n"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_and_nothing_unknown_looks_good() {
+        let text = shown(json!({
+            "ok": false, "version": "x", "degraded": ["no user namespaces: sysctl …"],
+            "workers": [
+                {"role": "egress", "state": "parked", "restarts": 5, "last_line": "no key\u{1b}[2J"},
+                {"role": "run", "pid": 1, "state": "idle", "sandbox": {}},
+                {"role": "run", "pid": 2, "state": "idle", "sandbox": {"seccomp": 0, "no_new_privs": false,
+                    "landlock_abi": 0, "uid": 0, "probes": {"a": "refused", "b": "NOT refused: opened"}}}
+            ]
+        }));
+        assert!(
+            text.starts_with(
+                "monod x  DEGRADED  0 at work, 0 waiting\n  no user namespaces: sysctl …\n"
+            ),
+            "{text}"
+        );
+        assert!(text.contains(
+            "egress is parked: no key\\u{1b}[2J\n  lift it with `monoctl unpark egress`"
+        ));
+        assert!(
+            text.contains("?    ?        ?    ?         none        none"),
+            "{text}"
+        );
+        assert!(
+            text.contains("0    NONE     NO   NONE      none        1 of 2 NOT REFUSED"),
+            "{text}"
+        );
+        assert!(text.contains("run: probe b: NOT refused: opened"));
+        assert!(shown(json!({"ok": false})).contains("UNHEALTHY"));
+        assert!(shown(json!({})).contains("UNHEALTHY"));
+    }
+}
