@@ -74,7 +74,8 @@ fn prepare(starting: &mut Starting) -> Result<Prepared, String> {
     )
     .map_err(|e| e.to_string())?;
     let places = Places::new(&settings.workspace, &settings.scratch);
-    let runner = Runner::new(places.scratch()).map_err(|e| format!("no subreaper: {e}"))?;
+    let runner = Runner::new(places.scratch(), std::env::vars_os())
+        .map_err(|e| format!("no subreaper: {e}"))?;
     let outbound = places.scratch().join(OUTBOUND);
     std::fs::create_dir_all(&outbound).map_err(|e| format!("{}: {e}", outbound.display()))?;
     let identity = starting

@@ -60,7 +60,7 @@ async fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 fn runner() -> (tempfile::TempDir, Runner) {
     let dir = tempfile::tempdir().unwrap();
-    let runner = Runner::new(dir.path()).unwrap();
+    let runner = Runner::new(dir.path(), std::env::vars_os()).unwrap();
     (dir, runner)
 }
 
@@ -193,10 +193,13 @@ async fn the_environment_is_small_and_there_is_no_input() {
     let names = text(&done);
     for name in names.split_whitespace() {
         let known = [
-            "BASH_ENV", "ENV", "HOME", "LANG", "OLDPWD", "PATH", "PWD", "SHLVL", "TERM", "TMPDIR",
-            "_",
+            "BASH_ENV", "ENV", "HOME", "LANG", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHELL",
+            "SHLVL", "TERM", "TMPDIR", "USER", "_",
         ];
-        assert!(known.contains(&name), "{name} in {names}");
+        assert!(
+            known.contains(&name) || name.starts_with("GIT_CONFIG_"),
+            "{name} in {names}"
+        );
     }
     let done = run(&runner, "echo $TMPDIR $TERM $BASH_ENV", LONG).await;
     assert_eq!(
@@ -235,6 +238,7 @@ async fn background_commands_run_on_are_bounded_and_end_with_the_run() {
         std::fs::read_to_string(&first.output).unwrap() == "hello\n"
     })
     .await;
+    wait_until("it sleeps", || alive("4242.6")).await;
     // A foreground command's sweep keeps away from it.
     run(&runner, "true", LONG).await;
     assert!(alive("4242.6"));

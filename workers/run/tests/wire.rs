@@ -317,7 +317,7 @@ struct Turn {
 async fn turn(trouble: Trouble, reads: usize) -> Turn {
     let (workspace, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let places = Places::new(workspace.path(), scratch.path());
-    let runner = Runner::new(scratch.path()).unwrap();
+    let runner = Runner::new(scratch.path(), std::env::vars_os()).unwrap();
     let seen = Rc::new(Seen::default());
     let mut channels = Vec::new();
     let mut owners = VecDeque::new();

@@ -28,8 +28,13 @@ use tokio_util::sync::CancellationToken;
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest limit that the model may name.
 pub const MAX_TIMEOUT: Duration = Duration::from_secs(600);
-/// Where commands are looked for.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Where commands are looked for when the profile doesn't say.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Names that commands may inherit; the profile gives this process their values. All others stay
+/// here: exported functions (`BASH_FUNC_…`) would run, and what is meant for the worker is nobody's.
+const INHERITED: [&str; 6] = ["PATH", "LANG", "USER", "LOGNAME", "SHELL", "HOME"];
+/// A family of such names.
+const INHERITED_PREFIX: &str = "GIT_CONFIG_";
 /// Size of one read from a command's pipe.
 const CHUNK: usize = 64 * 1024;
 
@@ -122,25 +127,19 @@ impl Groups {
 }
 
 impl Runner {
-    /// A runner whose commands get `scratch` as `TMPDIR` and `HOME`.
+    /// A runner whose commands get `scratch` as `TMPDIR`, and what is fit for them of this
+    /// process's `environment`.
     ///
     /// # Errors
     /// When this process can't be made the one that inherits its commands' orphans.
-    pub fn new(scratch: &Path) -> io::Result<Self> {
+    pub fn new(
+        scratch: &Path,
+        environment: impl Iterator<Item = (OsString, OsString)>,
+    ) -> io::Result<Self> {
         nix::sys::prctl::set_child_subreaper(true)?;
-        let text = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
         Ok(Self {
             scratch: scratch.to_owned(),
-            environment: vec![
-                text("PATH", PATH),
-                text("LANG", "C.UTF-8"),
-                text("TERM", "dumb"),
-                // Both are files that a shell would read before the command (facts 4.1).
-                text("BASH_ENV", "/dev/null"),
-                text("ENV", "/dev/null"),
-                (OsString::from("HOME"), scratch.into()),
-                (OsString::from("TMPDIR"), scratch.into()),
-            ],
+            environment: command_environment(scratch, environment),
             groups: Groups::default(),
             background: Mutex::default(),
             next_id: Mutex::new(1),
@@ -248,6 +247,32 @@ impl Runner {
         self.end_background().await;
         tree::sweep(&HashSet::new()).await
     }
+}
+
+fn command_environment(
+    scratch: &Path,
+    own: impl Iterator<Item = (OsString, OsString)>,
+) -> Vec<(OsString, OsString)> {
+    let fit = |name: &OsString| {
+        name.to_str()
+            .is_some_and(|name| INHERITED.contains(&name) || name.starts_with(INHERITED_PREFIX))
+    };
+    let text = |name: &str, value: &str| (OsString::from(name), OsString::from(value));
+    // Later ones win.
+    let mut environment = vec![
+        text("PATH", PATH),
+        text("LANG", "C.UTF-8"),
+        ("HOME".into(), scratch.into()),
+    ];
+    environment.extend(own.filter(|(name, _)| fit(name)));
+    environment.extend([
+        text("TERM", "dumb"),
+        // Both are files that a shell would read before the command (facts 4.1).
+        text("BASH_ENV", "/dev/null"),
+        text("ENV", "/dev/null"),
+        ("TMPDIR".into(), scratch.into()),
+    ]);
+    environment
 }
 
 fn ending_of(status: io::Result<ExitStatus>) -> Ending {
@@ -378,5 +403,59 @@ async fn pump(
             }
             Err(_) => return capture,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_inherit_what_is_fit_for_them_and_nothing_else() {
+        let own = [
+            ("PATH", "/opt/bin"),
+            ("GIT_CONFIG_COUNT", "1"),
+            ("BASH_FUNC_ls%%", "() { rm; }"),
+            ("BASH_ENV", "/evil"),
+            ("ENV", "/evil"),
+            ("LD_PRELOAD", "/evil.so"),
+            ("TERM", "xterm"),
+            ("TMPDIR", "/elsewhere"),
+            ("MONO_PROBE_STATE", "/secret"),
+            ("OPENAI_API_KEY", "sk"),
+        ];
+        let own = own
+            .iter()
+            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let made: HashMap<_, _> = command_environment(Path::new("/scratch"), own)
+            .into_iter()
+            .collect();
+        let mut names: Vec<_> = made.keys().filter_map(|name| name.to_str()).collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            [
+                "BASH_ENV",
+                "ENV",
+                "GIT_CONFIG_COUNT",
+                "HOME",
+                "LANG",
+                "PATH",
+                "TERM",
+                "TMPDIR"
+            ]
+        );
+        let value = |name: &str| {
+            made.get(&OsString::from(name))
+                .and_then(|value| value.to_str())
+        };
+        assert_eq!(
+            (value("PATH"), value("TERM"), value("BASH_ENV")),
+            (Some("/opt/bin"), Some("dumb"), Some("/dev/null"))
+        );
+        assert_eq!(
+            (value("TMPDIR"), value("HOME")),
+            (Some("/scratch"), Some("/scratch"))
+        );
     }
 }

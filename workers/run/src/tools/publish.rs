@@ -9,13 +9,14 @@ use super::{ToolOutput, ToolState};
 use crate::owners::{Artifacts, Handover, Lost, Publication};
 use ipc_proto::edges::artifact::Root;
 use ipc_proto::reply::ReplyPart;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// Server that the tool counts as in a policy (facts 4.5).
 pub const SERVER: &str = "mono-agent-reply-artifacts";
@@ -123,15 +124,7 @@ fn open(places: &Places, argument: &str) -> Option<(Root, String, OwnedFd)> {
         .custom_flags(OFlag::O_DIRECTORY.bits())
         .open(directory)
         .ok()?;
-    let how = OpenHow::new()
-        // Without NONBLOCK, opening a FIFO would wait for its writer.
-        .flags(OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY)
-        .resolve(
-            ResolveFlag::RESOLVE_BENEATH
-                | ResolveFlag::RESOLVE_NO_SYMLINKS
-                | ResolveFlag::RESOLVE_NO_MAGICLINKS,
-        );
-    let file = openat2(directory, &inside, how).ok()?;
+    let file = open_beneath(directory.into(), &inside)?;
     let metadata = File::from(file.try_clone().ok()?).metadata().ok()?;
     // The artifact worker asks the same again; here it saves handing over what can't be published.
     metadata
@@ -139,27 +132,51 @@ fn open(places: &Places, argument: &str) -> Option<(Root, String, OwnedFd)> {
         .then_some((root, inside.to_str()?.to_owned(), file))
 }
 
-/// Splits an argument into an authorised root and a path below it. A `..` is left for the kernel,
-/// which refuses the path when it leads out.
+/// Opens a file below `directory` one name at a time, so that no link is followed anywhere.
+///
+/// `openat2` would do it in one call, but the mode that it takes is in memory, where the run's
+/// system-call filter can't look, and so the filter refuses it.
+fn open_beneath(directory: OwnedFd, inside: &Path) -> Option<OwnedFd> {
+    let own = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let last = inside.file_name()?;
+    let mut at = directory;
+    for name in inside.parent().into_iter().flat_map(Path::iter) {
+        at = openat(at, name, own | OFlag::O_DIRECTORY, Mode::empty()).ok()?;
+    }
+    // Without NONBLOCK, opening a FIFO would wait for its writer.
+    openat(
+        at,
+        last,
+        own | OFlag::O_NONBLOCK | OFlag::O_NOCTTY,
+        Mode::empty(),
+    )
+    .ok()
+}
+
+/// Splits an argument into an authorised root and a path of plain names below it. A `..` is
+/// refused: by its text it may lead elsewhere than on the disk.
 fn place(places: &Places, argument: &Path) -> Option<(Root, PathBuf, PathBuf)> {
     let outbound = places.scratch().join(OUTBOUND);
-    let split = |root: &Path, name| {
-        Some((
-            name,
-            root.to_owned(),
-            argument.strip_prefix(root).ok()?.to_owned(),
-        ))
-    };
-    let (root, directory, inside) = if argument.is_absolute() {
-        split(&outbound, Root::Outbound).or_else(|| split(places.workspace(), Root::Workspace))?
+    let workspace = places.workspace();
+    let (root, directory, inside) = if !argument.is_absolute() {
+        (Root::Workspace, workspace, argument)
+    } else if let Ok(inside) = argument.strip_prefix(&outbound) {
+        (Root::Outbound, outbound.as_path(), inside)
     } else {
         (
             Root::Workspace,
-            places.workspace().to_owned(),
-            argument.to_owned(),
+            workspace,
+            argument.strip_prefix(workspace).ok()?,
         )
     };
-    (!inside.as_os_str().is_empty()).then_some((root, directory, inside))
+    let names = inside
+        .components()
+        .filter(|part| *part != Component::CurDir);
+    let names: Option<PathBuf> = names
+        .map(|part| matches!(part, Component::Normal(_)).then_some(part))
+        .collect();
+    let inside = names.filter(|inside| !inside.as_os_str().is_empty())?;
+    Some((root, directory.to_owned(), inside))
 }
 
 #[cfg(test)]
@@ -243,7 +260,7 @@ mod tests {
         let outbound = dir.path().join("scratch/outbound/o.txt");
         for path in [
             "sub/f.csv",
-            "sub/../sub/f.csv",
+            "./sub//./f.csv",
             absolute.to_str().unwrap(),
             outbound.to_str().unwrap(),
         ] {
@@ -278,6 +295,7 @@ mod tests {
             "link",
             "out",
             "../secret",
+            "sub/../sub/f.csv",
             "fifo",
             "socket",
             "sub",

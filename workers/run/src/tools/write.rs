@@ -164,7 +164,8 @@ fn replace(places: &Places, path: &Path, bytes: &[u8]) -> Result<bool, PathError
         Ok(metadata) => {
             refuse_special(&shown, &metadata)?;
             let target = fs::canonicalize(path).map_err(fail)?;
-            (target, Some(metadata.permissions().mode() & 0o7777))
+            // Set-user-id and set-group-id go: they were given to the old content.
+            (target, Some(metadata.permissions().mode() & 0o777))
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             if fs::symlink_metadata(path).is_ok() {

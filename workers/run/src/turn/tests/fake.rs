@@ -121,7 +121,7 @@ impl Bench {
 
     pub(super) async fn run(&self, fake: &Fake) -> Outcome {
         let scratch = tempfile::tempdir().unwrap();
-        let runner = Runner::new(scratch.path()).unwrap();
+        let runner = Runner::new(scratch.path(), std::env::vars_os()).unwrap();
         let places = Places::new(self.dir.path(), scratch.path());
         let input = TurnInput {
             content: vec![Block::Text {
