@@ -190,29 +190,34 @@ impl Bench {
     }
 
     async fn call(&self, tool: &str, arguments: Value) -> Result<(String, Vec<Progress>), String> {
-        self.call_until(tool, arguments, CancellationToken::new())
-            .await
+        self.interrupted(tool, arguments, |_| {}).await
     }
 
-    /// The text of the result with its progress reports, or the failure's code.
-    async fn call_until(
+    /// The text of the result with its progress reports, or the failure's code. `interrupt` is
+    /// called when the first report has come: the call is surely under way then.
+    async fn interrupted(
         &self,
         tool: &str,
         arguments: Value,
-        cancel: CancellationToken,
+        interrupt: impl FnOnce(&CancellationToken),
     ) -> Result<(String, Vec<Progress>), String> {
         let (progress, mut reports) = mpsc::channel(64);
+        let cancel = CancellationToken::new();
         let request = CallRequest {
             tool: tool.to_owned(),
             arguments: arguments.as_object().unwrap().clone(),
             progress,
-            cancel,
+            cancel: cancel.clone(),
         };
-        let result = self.servers.call(&self.scope, "s", request).await;
-        let mut seen = Vec::new();
-        while let Ok(report) = reports.try_recv() {
-            seen.push(report);
-        }
+        let follow = async {
+            let mut seen: Vec<Progress> = reports.recv().await.into_iter().collect();
+            interrupt(&cancel);
+            while let Some(report) = reports.recv().await {
+                seen.push(report);
+            }
+            seen
+        };
+        let (result, seen) = tokio::join!(self.servers.call(&self.scope, "s", request), follow);
         let result = result.map_err(|error| error.code().to_owned())?;
         let text = result.content.iter().map(|block| match block {
             Block::Text { text } => text.clone(),
@@ -283,14 +288,12 @@ async fn exercise(bench: &Bench) {
     assert!(said.contains("temperature"), "{said}");
 
     // The reference server ignores cancellation: that must cost neither the time nor the session.
-    let cancel = CancellationToken::new();
     let began = Instant::now();
     let arguments = json!({ "duration": 600, "steps": 6000 });
-    let calling = bench.call_until("trigger-long-running-operation", arguments, cancel.clone());
-    let (cancelled, ()) = tokio::join!(calling, async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        cancel.cancel();
-    });
+    let operation = "trigger-long-running-operation";
+    let cancelled = bench
+        .interrupted(operation, arguments, CancellationToken::cancel)
+        .await;
     assert_eq!(cancelled.unwrap_err(), "mcp_call_cancelled");
     assert!(began.elapsed() < Duration::from_secs(10));
     let (said, _) = bench
@@ -380,11 +383,10 @@ async fn a_killed_process_fails_its_call_and_is_started_for_the_next() {
         .await
         .unwrap();
     let arguments = json!({ "duration": 600, "steps": 6000 });
-    let calling = bench.call("trigger-long-running-operation", arguments);
-    let (failed, ()) = tokio::join!(calling, async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        bench.processes.kill_last();
-    });
+    let operation = "trigger-long-running-operation";
+    let failed = bench
+        .interrupted(operation, arguments, |_| bench.processes.kill_last())
+        .await;
     assert_eq!(failed.unwrap_err(), "mcp_server_gone");
     let (said, _) = bench
         .call("echo", json!({ "message": "back" }))

@@ -38,7 +38,8 @@ pub struct McpTool {
 /// A server that could not take part in a turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct McpWarning {
-    /// `mcp_init_failed` or `mcp_list_tools_failed`.
+    /// `mcp_init_failed` or `mcp_list_tools_failed` when a server is missing; `mcp_tool_refused` or
+    /// `mcp_tools_truncated` when some of its tools are.
     pub code: String,
     /// Which server.
     pub server: String,
@@ -113,8 +114,10 @@ messages! {
         } = 0x0583,
         /// No result. Final.
         Failed {
-            /// `mcp_server_silent`, `mcp_call_timeout`, `mcp_server_gone`, `mcp_call_cancelled`,
-            /// `mcp_init_failed`, `mcp_unknown_tool`, `mcp_protocol_error`, `mcp_result_too_large`.
+            /// `mcp_server_unknown`, `mcp_init_failed`, `mcp_server_silent` (answers nothing, also no
+            /// probe), `mcp_call_timeout` (answers, but the call makes no progress or takes too
+            /// long), `mcp_server_gone`, `mcp_call_cancelled`, `mcp_result_too_large`,
+            /// `mcp_call_refused`, `mcp_protocol_error`, `mcp_server_busy`, `invalid_arguments`.
             code: String,
             /// One sentence.
             message: String,

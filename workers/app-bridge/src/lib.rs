@@ -5,6 +5,7 @@
 //! over whatever carries it; [`servers`] puts both together for the runs.
 #![forbid(unsafe_code)]
 
+pub mod bounded_http;
 pub mod brake;
 pub mod call;
 pub mod client;

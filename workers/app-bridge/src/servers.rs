@@ -369,9 +369,10 @@ impl<S: Starter> Servers<S> {
             McpTransport::Stdio => self.connect_stdio(settings, run, era).await,
             McpTransport::Http { url, headers } => {
                 let endpoint = Endpoint::new(url, headers)?;
-                let transport = streamable(self.http()?, &endpoint, &self.limits);
                 let limits = self.limits.clone();
                 let carrier = Carrier::default();
+                let overflow = &carrier.overflow;
+                let transport = streamable(self.http()?, &endpoint, &limits, overflow);
                 match Connection::open(name, transport, carrier, era, limits).await {
                     Ok(connection) => Ok(connection.into()),
                     Err(failed) if matches!(failed.error, ConnectError::TimedOut(_)) => {

@@ -14,7 +14,7 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use rmcp::RoleClient;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::Transport;
-use sse_stream::{Sse, SseByteStream};
+use sse_stream::{Sse, SseStream};
 use std::io;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -84,7 +84,7 @@ impl SseTransport {
             overflow.set();
             Err(io::Error::other("an event exceeds the accepted size"))
         });
-        let mut events = SseByteStream::new(Box::pin(bytes));
+        let mut events = SseStream::from_bytes_stream(Box::pin(bytes));
         let post = post_address(&endpoint.url, &mut events).await?;
         let (sender, messages) = mpsc::channel(QUEUE);
         let reader = tokio::spawn(async move {
@@ -243,7 +243,7 @@ mod tests {
     async fn address(stream: &'static str) -> Result<Url, ConnectError> {
         let base = Url::parse("http://127.0.0.1:1/x/sse").unwrap();
         let bytes = futures_util::stream::iter([Ok::<_, io::Error>(stream.as_bytes())]);
-        post_address(&base, &mut SseByteStream::new(bytes)).await
+        post_address(&base, &mut SseStream::from_bytes_stream(bytes)).await
     }
 
     #[tokio::test]

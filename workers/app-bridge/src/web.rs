@@ -4,9 +4,11 @@
 //! origin alone (a missing trailing slash is common), so that a server can't send the host's
 //! requests, with the headers that the configuration gave it, to somebody else.
 
+use crate::bounded_http::BoundedHttp;
 use crate::connection::chain;
 use crate::error::ConnectError;
 use crate::limits::Limits;
+use crate::pipes::Overflow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::{Attempt, Policy};
 use rmcp::transport::StreamableHttpClientTransport;
@@ -151,7 +153,8 @@ pub fn streamable(
     client: reqwest::Client,
     endpoint: &Endpoint,
     limits: &Limits,
-) -> StreamableHttpClientTransport<reqwest::Client> {
+    overflow: &Overflow,
+) -> StreamableHttpClientTransport<BoundedHttp> {
     let mut resume = ExponentialBackoff::default();
     resume.max_times = Some(RESUMES_MAX);
     resume.max_delay = Some(Duration::from_secs(10));
@@ -168,7 +171,8 @@ pub fn streamable(
         .max_error_response_size(4 * 1024)
         .reinit_on_expired_session(true);
     config.retry_config = Arc::new(resume);
-    StreamableHttpClientTransport::with_client(client, config)
+    let backend = BoundedHttp::new(client, overflow.clone());
+    StreamableHttpClientTransport::with_client(backend, config)
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! A peer whose every line the test writes itself, over an in-memory pipe.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod starter;
+
 use mono_app_bridge::call::CallRequest;
 use mono_app_bridge::client::Progress;
 use mono_app_bridge::connection::{Carrier, Connection, Era, Failed};
