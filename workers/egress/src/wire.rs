@@ -16,7 +16,7 @@ use ipc_proto::edges::egress::FinishReason;
 use ipc_proto::settings::Wire;
 use serde_json::Value;
 
-pub use assembly::{MAX_ARGUMENTS, MAX_CALLS, MAX_TEXT};
+pub use assembly::{MAX_ARGUMENTS, MAX_CALLS, MAX_NAME, MAX_TEXT};
 use assembly::Assembly;
 
 /// Most bytes of one answer as they come from the network: keeps an endless stream of pings, or of

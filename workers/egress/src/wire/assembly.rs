@@ -9,6 +9,8 @@ pub const MAX_TEXT: usize = 16 * 1024 * 1024;
 pub const MAX_ARGUMENTS: usize = 8 * 1024 * 1024;
 /// Most tool calls of one answer.
 pub const MAX_CALLS: usize = 128;
+/// Longest id or name of a tool call in bytes; names on offer have 64 at most.
+pub const MAX_NAME: usize = 256;
 
 /// Counts text and collects tool calls by the wire's own position numbers.
 #[derive(Debug, Default)]
@@ -96,6 +98,10 @@ impl Assembly {
             if call.name.is_empty() {
                 return Err(Failure::new(ErrorClass::ServerError, "a tool call without a name"));
             }
+            if call.name.len() > MAX_NAME || call.id.len() > MAX_NAME {
+                let message = format!("a tool call's id or name is longer than {MAX_NAME} bytes");
+                return Err(Failure::new(ErrorClass::ServerError, message));
+            }
             if call.arguments.trim().is_empty() {
                 "{}".clone_into(&mut call.arguments);
             }
@@ -141,6 +147,17 @@ mod tests {
         }
         assert_eq!(class(assembly.append(0, "x")), Some(ErrorClass::AnswerTooLarge));
         assert_eq!(class(assembly.append(9, "x")), Some(ErrorClass::AnswerTooLarge));
+    }
+
+    #[test]
+    fn ids_and_names_have_a_bound() {
+        let ends = |id: usize, name: usize| {
+            let mut assembly = Assembly::default();
+            assembly.begin(0, &"i".repeat(id), &"n".repeat(name)).unwrap();
+            assembly.into_calls().is_ok()
+        };
+        assert!(ends(0, 1) && ends(MAX_NAME, MAX_NAME));
+        assert!(!ends(0, 0) && !ends(MAX_NAME + 1, 1) && !ends(1, MAX_NAME + 1));
     }
 
     #[test]
