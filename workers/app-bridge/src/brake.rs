@@ -1,5 +1,5 @@
-//! A server that dies at start is not started again for every call: a pure function of how often
-//! and when it failed.
+//! A server that fails to start, or to list its tools, is not started again for every call: a pure
+//! function of how often and when it failed.
 
 use std::time::{Duration, Instant};
 
@@ -25,12 +25,12 @@ pub struct Brake {
 }
 
 impl Brake {
-    /// A start that led to a usable connection clears the record.
+    /// A list of tools or the result of a call clears the record.
     pub fn succeeded(&mut self) {
         *self = Self::default();
     }
 
-    /// A start that did not.
+    /// There was no connection, or no list.
     pub fn failed(&mut self, now: Instant) {
         self.failures = self.failures.saturating_add(1);
         self.last = Some(now);

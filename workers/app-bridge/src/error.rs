@@ -88,7 +88,7 @@ pub enum ConnectError {
     Handshake(String),
     #[error("its address can't be used: {0}")]
     Address(String),
-    #[error("it ended at start {failures} times; it is tried again in {}", seconds(*wait))]
+    #[error("it failed {failures} times in a row; it is tried again in {}", seconds(*wait))]
     Braked { failures: u32, wait: Duration },
 }
 

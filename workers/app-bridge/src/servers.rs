@@ -20,6 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::net::unix::pipe;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// A server process that somebody else started for us: its three pipes and its name.
@@ -158,10 +159,14 @@ impl<S: Starter> Servers<S> {
             }
         };
         match connection.list_tools().await {
-            Ok(listed) => listed,
+            Ok(listed) => {
+                self.record(name, |record| record.brake.succeeded());
+                listed
+            }
             Err(error) => {
                 // Its next user gets a new connection: this one doesn't do what it is for.
                 connection.mark_broken();
+                self.record(name, |record| record.brake.failed(now()));
                 let line = connection.last_line();
                 let warning = Warning::new("mcp_list_tools_failed", name, error, line.as_deref());
                 (Vec::new(), vec![warning])
@@ -202,21 +207,27 @@ impl<S: Starter> Servers<S> {
                 None => failure.error.to_string(),
             },
         })?;
-        connection.call(request).await
+        let result = connection.call(request).await;
+        if result.is_ok() {
+            self.record(server, |record| record.brake.succeeded());
+        }
+        result
     }
 
     /// A run has ended: what it held becomes idle, what was its own is ended.
-    pub async fn release(&self, run: &RunId) {
+    pub async fn release(self: &Arc<Self>, run: &RunId) {
         {
             let mut books = self.books();
             books.runs.remove(run);
             books.shelf.release(run.as_str(), now());
         }
-        self.sweep().await;
+        // The task can't be cancelled, and a panic in it would have been told already.
+        let _ = self.sweep().await;
     }
 
-    /// Ends what is idle too long or too much. Call it when [`Servers::next_sweep`] says so.
-    pub async fn sweep(&self) {
+    /// Ends what is idle too long or too much. Call it when [`Servers::next_sweep`] says so. The
+    /// decision is made at once; the ending, which may take seconds, in the task that is returned.
+    pub fn sweep(self: &Arc<Self>) -> JoinHandle<()> {
         let ended: Vec<Slot> = {
             let mut books = self.books();
             let keys = books.shelf.sweep(now());
@@ -224,7 +235,10 @@ impl<S: Starter> Servers<S> {
                 .filter_map(|key| books.slots.remove(key))
                 .collect()
         };
-        join_all(ended.into_iter().map(|slot| self.clear(slot))).await;
+        let this = self.clone();
+        tokio::spawn(async move {
+            join_all(ended.into_iter().map(|slot| this.clear(slot))).await;
+        })
     }
 
     /// When a sweep will next have something to do, if nothing changes before.
@@ -343,19 +357,19 @@ impl<S: Starter> Servers<S> {
         }
     }
 
+    /// A connection alone is no success yet: a server may greet well and then never list.
     fn learn(&self, name: &str, outcome: &Result<Live, Failure>) {
-        let mut books = self.books();
-        let record = books.records.entry(name.to_owned()).or_default();
-        match outcome {
-            Ok(live) => {
-                record.brake.succeeded();
-                record.era = live.connection.era();
-            }
+        self.record(name, |record| match outcome {
+            Ok(live) => record.era = live.connection.era(),
             Err(_) => {
                 record.brake.failed(now());
                 record.era = Era::Unknown;
             }
-        }
+        });
+    }
+
+    fn record(&self, name: &str, change: impl FnOnce(&mut Record)) {
+        change(self.books().records.entry(name.to_owned()).or_default());
     }
 
     async fn connect(

@@ -119,7 +119,10 @@ async fn serve<S: Starter>(servers: Arc<Servers<S>>, mut inbox: Inbox) {
                     open.remove(&channel);
                 }
             }
-            () = until(sweep) => servers.sweep().await,
+            () = until(sweep) => {
+                // Not awaited: a server that is slow to end holds up no grant.
+                servers.sweep();
+            }
         }
     }
 }

@@ -174,7 +174,7 @@ async fn ten_idle_minutes_end_a_server() {
     assert_eq!(servers.next_sweep(), None);
     servers.release(&scope.run).await;
     tokio::time::sleep_until(servers.next_sweep().unwrap()).await;
-    servers.sweep().await;
+    servers.sweep().await.unwrap();
     assert_eq!((starter.stopped(), servers.connections()), (vec![1], 0));
 }
 
@@ -221,6 +221,20 @@ async fn a_server_that_keeps_dying_is_braked_and_comes_back_when_it_is_well() {
     assert!(error.message().contains("tried again in"), "{error}");
     tokio::time::sleep(std::time::Duration::from_secs(6)).await;
     servers.call(&scope, "s", echo("hi")).await.unwrap();
+}
+
+/// It greets well each time, so only its lists can tell that it is of no use.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_never_lists_is_braked_too() {
+    let (servers, starter) = servers(vec![declared("s")]);
+    starter.plan("s", Plan::NeverList);
+    for _ in 0..5 {
+        let scope = run(&servers, "c");
+        let (tools, warnings) = servers.list_tools(&scope).await;
+        assert!(tools.is_empty() && warnings.len() == 1);
+        servers.release(&scope.run).await;
+    }
+    assert_eq!(starter.started().len(), 3);
 }
 
 #[tokio::test]

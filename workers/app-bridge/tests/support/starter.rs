@@ -7,12 +7,26 @@ use ipc_proto::{ConversationId, RunId};
 use mono_app_bridge::limits::Limits;
 use mono_app_bridge::servers::{Servers, Started, Starter};
 use mono_mcp_fixture::Fixture;
-use rmcp::ServiceExt;
+use rmcp::model::{ErrorData, ListToolsResult, PaginatedRequestParams};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, ServerHandler, ServiceExt};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 use tokio::net::unix::pipe;
 use tokio_util::sync::CancellationToken;
+
+struct NeverLists;
+
+impl ServerHandler for NeverLists {
+    async fn list_tools(
+        &self,
+        _request: Option<PaginatedRequestParams>,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        std::future::pending().await
+    }
+}
 
 /// What the test's starter does for a name.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -22,6 +36,8 @@ pub enum Plan {
     Refuse,
     /// Like a program that ends at once, with a last word.
     Die,
+    /// Greets, and then answers no request for its tools.
+    NeverList,
 }
 
 #[derive(Default)]
@@ -82,7 +98,11 @@ impl Starter for InProcess {
             }
             let (inner, mut outer) = tokio::io::duplex(64 * 1024);
             tokio::spawn(async move {
-                if let Ok(service) = Fixture.serve(inner).await {
+                if plan == Plan::NeverList {
+                    if let Ok(service) = NeverLists.serve(inner).await {
+                        let _ = service.waiting().await;
+                    }
+                } else if let Ok(service) = Fixture.serve(inner).await {
                     let _ = service.waiting().await;
                 }
             });
