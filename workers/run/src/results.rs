@@ -2,7 +2,7 @@
 //! scratch directory, and the model gets both ends and the file's name.
 
 use crate::process::output::excerpt;
-use crate::tools::{ToolOutput, ToolState};
+use crate::tools::{ToolOutput, ToolState, picture};
 use base64::Engine as _;
 use ipc_proto::chat::Block;
 use ipc_proto::edges::app_bridge::McpResult;
@@ -78,18 +78,16 @@ pub fn mcp(result: McpResult, spill: &Path) -> Bounded {
                 }
                 text.push_str(&piece);
             }
-            Block::Image { media_type, data } => {
-                let fits = data.len() / 4 * 3 <= MAX_MCP_IMAGE && images.len() < MAX_MCP_IMAGES;
-                if fits {
-                    images.push(Block::Image { media_type, data });
-                } else {
+            Block::Image { media_type, data } => match image(&data, images.len()) {
+                Some(shown) => images.push(shown),
+                None => {
                     let _ = write!(
                         text,
                         "\n{}",
                         kept_image(&media_type, &data, spill, images.len())
                     );
                 }
-            }
+            },
             // No server speaks for the model.
             Block::ToolUse { .. } | Block::ToolResult { .. } => {}
         }
@@ -109,6 +107,22 @@ pub fn mcp(result: McpResult, spill: &Path) -> Bounded {
     }
     content.extend(images);
     Bounded { content, state }
+}
+
+/// The image as it may be shown; none when it is too large, too many, or no picture. What it is,
+/// its bytes say and not the server.
+fn image(data: &str, before: usize) -> Option<Block> {
+    if data.len() / 4 * 3 > MAX_MCP_IMAGE || before >= MAX_MCP_IMAGES {
+        return None;
+    }
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(data)
+        .ok()?;
+    let (image, _) = picture::shown(&bytes, picture::format(&bytes)?).ok()?;
+    Some(Block::Image {
+        media_type: image.media_type,
+        data: image.data,
+    })
 }
 
 fn shortened(text: &str, shown: usize, spill: &Path) -> String {
@@ -139,10 +153,10 @@ fn kept_image(media_type: &str, data: &str, spill: &Path, number: usize) -> Stri
         .and_then(|bytes| std::fs::write(&file, bytes));
     match written {
         Ok(()) => format!(
-            "[An image is too large to show here; it is in {}.]",
+            "[An image can't be shown here; it is in {}.]",
             file.display()
         ),
-        Err(_) => "[An image is too large to show here and could not be kept.]".to_owned(),
+        Err(_) => "[An image can't be shown here and could not be kept.]".to_owned(),
     }
 }
 
@@ -156,8 +170,15 @@ mod tests {
         Block::Text { text: text.into() }
     }
 
-    fn image(bytes: usize) -> Block {
-        let data = base64::engine::general_purpose::STANDARD.encode(vec![0; bytes]);
+    /// A GIF of this many bytes: it may be followed by anything.
+    fn picture(bytes: usize) -> Block {
+        let mut out = std::io::Cursor::new(Vec::new());
+        image::DynamicImage::new_rgb8(1, 1)
+            .write_to(&mut out, image::ImageFormat::Gif)
+            .unwrap();
+        let mut gif = out.into_inner();
+        gif.resize(bytes, 7);
+        let data = base64::engine::general_purpose::STANDARD.encode(gif);
         Block::Image {
             media_type: "image/png".into(),
             data,
@@ -236,7 +257,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let spill = dir.path().join("result-3");
         let shown = mcp(
-            result(vec![image(MAX_MCP_IMAGE - 3), image(MAX_MCP_IMAGE + 3)]),
+            result(vec![picture(MAX_MCP_IMAGE - 2), picture(MAX_MCP_IMAGE + 1)]),
             &spill,
         );
         assert_eq!(shown.content.len(), 2);
@@ -245,9 +266,9 @@ mod tests {
             std::fs::metadata(dir.path().join("result-3.1.png"))
                 .unwrap()
                 .len(),
-            250_003
+            250_001
         );
-        let many = mcp(result(vec![image(3); MAX_MCP_IMAGES + 1]), &spill);
+        let many = mcp(result(vec![picture(100); MAX_MCP_IMAGES + 1]), &spill);
         assert_eq!(
             many.content
                 .iter()

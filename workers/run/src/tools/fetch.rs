@@ -1,10 +1,9 @@
 //! `WebFetch`: a page from the web as text. `egress` gets it and refuses private addresses; the
 //! hostile bytes are parsed here, where there is no network and no secret.
 
-use super::{Image, ToolOutput, ToolState};
+use super::{ToolOutput, ToolState, picture};
 use crate::owners::{Fetch, Fetched, Lost};
 use crate::process::output::excerpt;
-use base64::Engine as _;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -105,18 +104,13 @@ fn show(fetched: &Fetched, shown: &Shown) -> ToolOutput {
         let _ = write!(head, " {kind}");
     }
     head.push_str("]\n");
-    if matches!(
-        kind.as_str(),
-        "image/png" | "image/jpeg" | "image/gif" | "image/webp"
-    ) && !fetched.truncated
-    {
-        let data = base64::engine::general_purpose::STANDARD.encode(&fetched.body);
-        return ToolOutput {
-            images: vec![Image {
-                media_type: kind,
-                data,
-            }],
-            ..ToolOutput::success(head)
+    if let Some(format) = picture::format(&fetched.body).filter(|_| !fetched.truncated) {
+        return match picture::shown(&fetched.body, format) {
+            Ok((image, line)) => ToolOutput {
+                images: vec![image],
+                ..ToolOutput::success(format!("{head}[{line}]"))
+            },
+            Err(told) => ToolOutput::error(format!("{head}The body {told}.")),
         };
     }
     let Some(text) = text_of(fetched, &kind, shown.include_links) else {
@@ -307,8 +301,26 @@ mod tests {
         assert!(json_page.text.ends_with("{\"a\":1}"));
         let binary = get(page("application/zip", "PK"), json!({})).await;
         assert_eq!(binary.state, ToolState::Error);
-        let image = get(page("image/png", "x"), json!({})).await;
-        assert_eq!(image.images.len(), 1);
+        let mut png = std::io::Cursor::new(Vec::new());
+        image::DynamicImage::new_rgb8(2, 2)
+            .write_to(&mut png, image::ImageFormat::Png)
+            .unwrap();
+        let body = png.into_inner();
+        // By its bytes, whatever the server calls it.
+        let image = get(
+            Fetched {
+                body,
+                ..page("text/html", "")
+            },
+            json!({}),
+        )
+        .await;
+        assert_eq!(
+            (image.images.len(), image.images[0].media_type.as_str()),
+            (1, "image/png")
+        );
+        let broken = get(page("image/gif", "GIF89a"), json!({})).await;
+        assert!(broken.state == ToolState::Error && broken.text.contains("no picture"));
         let cut = get(page("text/plain", &"x".repeat(MAX_CHARS + 1)), json!({}))
             .await
             .text;

@@ -6,6 +6,7 @@ pub mod fetch;
 pub mod glob;
 pub mod grep;
 pub mod path;
+pub mod picture;
 pub mod publish;
 pub mod read;
 pub mod shell;

@@ -1,8 +1,7 @@
 //! `Read`: a text file by lines, or an image.
 
 use super::path::{PathError, Places};
-use super::{Image, ToolOutput};
-use base64::Engine as _;
+use super::{ToolOutput, picture};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -19,7 +18,7 @@ const SNIFF: usize = 8192;
 /// What the model is told about the tool.
 pub const DESCRIPTION: &str = "Read a file. Text is returned as it is, up to 16,000 characters from \
 start_line (1-based) or after offset lines, at most limit lines; a note says where to go on. PNG, JPEG, \
-GIF and WebP files up to 20 MiB are returned as images. Paths are relative to the workspace or absolute.";
+GIF and WebP files up to 20 MiB are returned as images, scaled to 2,000 pixels. Paths are relative to the workspace or absolute.";
 
 /// Arguments.
 #[derive(Debug, Deserialize)]
@@ -66,8 +65,13 @@ pub fn run(places: &Places, args: &Args) -> Result<ToolOutput, String> {
     let (bytes, _) = places
         .read_file(&path, MAX_IMAGE)
         .map_err(|e| e.to_string())?;
-    if let Some(media_type) = image_type(&bytes) {
-        return Ok(image_output(&shown, media_type, &bytes));
+    if let Some(format) = picture::format(&bytes) {
+        let (image, line) =
+            picture::shown(&bytes, format).map_err(|told| format!("{shown} {told}."))?;
+        return Ok(ToolOutput {
+            images: vec![image],
+            ..ToolOutput::success(format!("[{shown}: {line}.]"))
+        });
     }
     if bytes.len() as u64 > MAX_SOURCE {
         let error = PathError::TooLarge {
@@ -139,42 +143,6 @@ fn page(text: &str, first: usize, limit: usize, max_chars: usize) -> Result<Stri
         out.push(']');
     }
     Ok(out)
-}
-
-fn image_type(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some("image/png"),
-        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some("image/gif"),
-        [
-            b'R',
-            b'I',
-            b'F',
-            b'F',
-            _,
-            _,
-            _,
-            _,
-            b'W',
-            b'E',
-            b'B',
-            b'P',
-            ..,
-        ] => Some("image/webp"),
-        _ => None,
-    }
-}
-
-fn image_output(shown: &str, media_type: &str, bytes: &[u8]) -> ToolOutput {
-    let data = base64::engine::general_purpose::STANDARD.encode(bytes);
-    let image = Image {
-        media_type: media_type.to_owned(),
-        data,
-    };
-    ToolOutput {
-        images: vec![image],
-        ..ToolOutput::success(format!("[{shown}: {media_type}, {} bytes.]", bytes.len()))
-    }
 }
 
 #[cfg(test)]
@@ -258,18 +226,29 @@ mod tests {
 
     #[test]
     fn images_come_as_images_up_to_their_bound() {
-        let png = b"\x89PNG\r\n\x1a\nrest";
-        let out = read(png, json!({})).unwrap();
-        assert_eq!(out.images.len(), 1);
-        assert_eq!(out.images[0].media_type, "image/png");
-        let mut big = png.to_vec();
-        big.resize(usize::try_from(MAX_IMAGE).unwrap(), 7);
-        assert!(read(&big, json!({})).is_ok());
-        big.push(7);
+        let mut out = std::io::Cursor::new(Vec::new());
+        image::DynamicImage::new_rgb8(1, 1)
+            .write_to(&mut out, image::ImageFormat::Gif)
+            .unwrap();
+        let mut gif = out.into_inner();
+        let out = read(&gif, json!({})).unwrap();
+        assert_eq!(
+            (out.images[0].media_type.as_str(), out.images.len()),
+            ("image/gif", 1)
+        );
+        // A GIF may be followed by anything.
+        gif.resize(usize::try_from(MAX_IMAGE).unwrap(), 7);
+        assert!(read(&gif, json!({})).is_ok());
+        gif.push(7);
         assert!(
-            read(&big, json!({}))
+            read(&gif, json!({}))
                 .unwrap_err()
                 .contains("at most 20971520")
+        );
+        assert!(
+            read(b"\x89PNG\r\n\x1a\nrest", json!({}))
+                .unwrap_err()
+                .contains("no picture")
         );
     }
 

@@ -138,7 +138,18 @@ impl<W: Workers> Turn<'_, W> {
                     })
                     .await?;
                 }
-                McpEvent::Ended(Ok(result)) => return Ok(results::mcp(result, &self.spill())),
+                McpEvent::Ended(Ok(result)) => {
+                    let spill = self.spill();
+                    // Scaling a picture takes long enough to make the heartbeat late.
+                    let bounded =
+                        tokio::task::spawn_blocking(move || results::mcp(result, &spill)).await;
+                    let broken = |_| {
+                        self.bounded(ToolOutput::error(
+                            "The result could not be read.".to_owned(),
+                        ))
+                    };
+                    return Ok(bounded.unwrap_or_else(broken));
+                }
                 McpEvent::Ended(Err(denied)) => {
                     let state = match denied.code.as_str() {
                         "mcp_server_silent" | "mcp_call_timeout" => ToolState::Timeout,
