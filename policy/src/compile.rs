@@ -366,7 +366,8 @@ impl<'a> Plan<'a> {
                         self.show(&declared.path, &declared.path, declared.access)?;
                     }
                 }
-                Subject::Resolver if !self.variant.network => {}
+                // Without a network they are of no use, and each costs a mount.
+                Subject::Resolver | Subject::Certificates if !self.variant.network => {}
                 Subject::Loader | Subject::Programs | Subject::Resolver | Subject::Certificates => {
                     programs |= grant.what == Subject::Programs;
                     if let Some(bundle) = grant.what.bundle().and_then(Bundle::named) {
@@ -590,7 +591,7 @@ impl<'a> Plan<'a> {
             .chain(self.hides.iter().cloned());
         View {
             entries: entries.collect(),
-            full_proc: matches!(self.profile.proc, Proc::Full),
+            for_programs: matches!(self.profile.proc, Proc::Full),
         }
     }
 }

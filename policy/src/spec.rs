@@ -46,8 +46,9 @@ pub struct LaunchSpec {
 pub struct View {
     /// In an order in which each can be made: a place before what lies in it.
     pub entries: Vec<Entry>,
-    /// `/proc` shows the machine's public files too.
-    pub full_proc: bool,
+    /// For ordinary programs: `/proc` shows the machine's public files too, and `/dev` has the
+    /// usual links.
+    pub for_programs: bool,
 }
 
 /// One thing in a view. All paths are absolute and plain.

@@ -17,6 +17,17 @@ use std::path::Path;
 /// Nothing in it but directories, links and small texts; a bound for the memory it takes.
 const ROOT_SIZE: &std::ffi::CStr = c"2m";
 
+/// What programs expect beside the devices themselves. There is no second kind of randomness any
+/// more, and named semaphores only need a file system in memory.
+const DEVICE_LINKS: [(&str, &str); 6] = [
+    ("/dev/fd", "/proc/self/fd"),
+    ("/dev/stdin", "/proc/self/fd/0"),
+    ("/dev/stdout", "/proc/self/fd/1"),
+    ("/dev/stderr", "/proc/self/fd/2"),
+    ("/dev/shm", "/tmp"),
+    ("/dev/random", "urandom"),
+];
+
 /// What an entry needs from the machine's tree before that is out of reach.
 enum Taken {
     Nothing,
@@ -37,7 +48,7 @@ pub(crate) fn enter(view: &View) -> Result<(), Failure> {
     // Before the machine's tree is gone: the kernel lets a user namespace mount /proc only where
     // a whole one can be seen already.
     let own: &[(&std::ffi::CStr, &std::ffi::CStr)] = &[(c"subset", c"pid")];
-    let options = if view.full_proc { &[] } else { own };
+    let options = if view.for_programs { &[] } else { own };
     let proc = mount::new_filesystem(c"proc", options, nothing | Attributes::READ_ONLY)
         .during_on(Step::FileSystem, Path::new("/proc"))?;
     let root = mount::new_filesystem(
@@ -49,15 +60,11 @@ pub(crate) fn enter(view: &View) -> Result<(), Failure> {
     mount::enter_root(root).during(Step::Root)?;
 
     place_tree(&proc, Path::new("/proc"), true)?;
-    make_directory(Path::new("/dev")).during_on(Step::Place, Path::new("/dev"))?;
-    for (link, target) in [
-        ("/dev/fd", "/proc/self/fd"),
-        ("/dev/stdin", "/proc/self/fd/0"),
-        ("/dev/stdout", "/proc/self/fd/1"),
-        ("/dev/stderr", "/proc/self/fd/2"),
-        ("/dev/shm", "/tmp"),
-    ] {
-        symlink(target, link).during_on(Step::Place, Path::new(link))?;
+    if view.for_programs {
+        make_directory(Path::new("/dev")).during_on(Step::Place, Path::new("/dev"))?;
+        for (link, target) in DEVICE_LINKS {
+            symlink(target, link).during_on(Step::Place, Path::new(link))?;
+        }
     }
     write(Path::new(SENTINEL), b"", 0o444)?;
     for (entry, taken) in view.entries.iter().zip(taken) {

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use tempfile::TempDir;
 
 /// Where the programs under test are, when it isn't where cargo put them.
@@ -163,12 +164,21 @@ impl Fixture {
         ended
     }
 
-    /// Copies the programs under test to where every user reaches them.
+    /// Copies the programs under test, and these tests, to where every user reaches them.
     pub(crate) fn copy_binaries(&self) -> PathBuf {
         let place = self.path("outside");
-        for name in ["mono-launch", "launch-probe"] {
-            fs::copy(binary(name), place.join(name)).unwrap();
-        }
+        let tests = std::env::current_exe().unwrap();
+        // By another process: a file that this one writes can't be executed while a child that
+        // another test has just forked still holds the descriptor.
+        let copied = Command::new("cp")
+            .args([
+                &binary("mono-launch"),
+                &binary("launch-probe"),
+                &tests,
+                &place,
+            ])
+            .status();
+        assert!(copied.unwrap().success());
         place
     }
 }

@@ -25,9 +25,12 @@ fn everything_holds_for_an_ordinary_user_too() {
     }
     let fixture = Fixture::new();
     let place = fixture.copy_binaries();
-    let program = place.join("tests");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let output = Command::new(program)
+    let own_name = std::env::current_exe()
+        .unwrap()
+        .file_name()
+        .unwrap()
+        .to_owned();
+    let output = Command::new(place.join(own_name))
         .uid(NOBODY)
         .gid(NOBODY)
         .current_dir("/")
