@@ -14,7 +14,7 @@ pub const MAX_INLINE: usize = 32 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body {
     /// The bytes themselves, at most [`MAX_INLINE`].
-    Inline(Vec<u8>),
+    Inline(#[serde(with = "serde_bytes")] Vec<u8>),
     /// The packet's first descriptor is a sealed memfd with this many bytes.
     Sealed(u64),
 }

@@ -1,6 +1,7 @@
 //! Requests, streamed replies and events over a [`Link`], for tokio.
 //!
-//! - a [`Client`] sends requests and matches replies by id; dropping unfinished [`Replies`] cancels;
+//! - a [`Client`] sends requests and matches replies by id; dropping unfinished [`Replies`] cancels
+//!   ([`crate::client`]);
 //! - a [`Server`] hands out [`Call`]s; each knows when it was cancelled;
 //! - streams are bounded by credit: the sender holds at most [`WINDOW`] messages that the receiver
 //!   has not taken, so a slow reader slows its writer and nobody else.
@@ -14,15 +15,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore};
+
+pub use crate::client::{Client, Replies};
 
 /// Messages of one stream in flight.
 pub const WINDOW: u32 = 64;
 /// Messages taken until credit is given back.
-const GIVE_BACK: u32 = WINDOW / 2;
+pub(crate) const GIVE_BACK: u32 = WINDOW / 2;
 /// Calls of one channel under way at once; more are refused with the fault `busy`.
 pub const MAX_CALLS: usize = 256;
 
@@ -68,42 +71,9 @@ pub enum CallError {
     Link(#[from] LinkError),
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic while the lock is held can't leave these maps half-changed.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic while the lock is held can't leave what it guards half-changed.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-type Item<R> = Result<(R, VecDeque<OwnedFd>), CallError>;
-
-#[derive(Debug)]
-struct Pending<R> {
-    queue: mpsc::UnboundedSender<Item<R>>,
-    /// Messages received and not yet taken by the caller.
-    untaken: Arc<AtomicU64>,
-}
-
-#[derive(Debug)]
-struct ClientState<E: Edge> {
-    sender: LinkSender,
-    next: AtomicU64,
-    pending: Mutex<Option<HashMap<u64, Pending<E::Reply>>>>,
-    gone: Notify,
-}
-
-/// The requesting end of an edge. Cheap to clone; the channel closes with the last clone.
-#[derive(Debug)]
-pub struct Client<E: Edge> {
-    state: Arc<ClientState<E>>,
-    reader: Arc<AbortOnDrop>,
-}
-
-impl<E: Edge> Clone for Client<E> {
-    fn clone(&self) -> Self {
-        Self {
-            state: self.state.clone(),
-            reader: self.reader.clone(),
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -112,221 +82,6 @@ struct AbortOnDrop(tokio::task::AbortHandle);
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-impl<E: Edge> Client<E> {
-    /// Takes our end of a pair whose other end is held by `owner`.
-    ///
-    /// # Errors
-    /// When the descriptor can't be registered with the runtime.
-    pub fn new(fd: OwnedFd, owner: Role) -> io::Result<Self> {
-        let Link { sender, receiver } = Link::new(fd, Guard::serving(owner))?;
-        let state = Arc::new(ClientState {
-            sender,
-            next: AtomicU64::new(1),
-            pending: Mutex::new(Some(HashMap::new())),
-            gone: Notify::new(),
-        });
-        let task = tokio::spawn(read_replies(state.clone(), receiver));
-        Ok(Self {
-            state,
-            reader: Arc::new(AbortOnDrop(task.abort_handle())),
-        })
-    }
-
-    /// Sends a request and returns its replies one by one.
-    ///
-    /// # Errors
-    /// When the owner is gone or the request doesn't fit.
-    pub async fn stream(
-        &self,
-        request: &E::Request,
-        fds: &[OwnedFd],
-        deadline: Option<Duration>,
-    ) -> Result<Replies<E>, CallError> {
-        let id = self.state.next.fetch_add(1, Ordering::Relaxed);
-        let (queue, replies) = mpsc::unbounded_channel();
-        let untaken = Arc::new(AtomicU64::new(0));
-        match locked(&self.state.pending).as_mut() {
-            Some(pending) => pending.insert(
-                id,
-                Pending {
-                    queue,
-                    untaken: untaken.clone(),
-                },
-            ),
-            None => return Err(CallError::Gone(E::NAME)),
-        };
-        let replies = Replies {
-            client: self.clone(),
-            id,
-            replies,
-            untaken,
-            owed: 0,
-            finished: false,
-        };
-        let ms = deadline.map_or(0, |d| u32::try_from(d.as_millis()).unwrap_or(u32::MAX));
-        match self.state.sender.send(id, ms, request, &borrow(fds)).await {
-            Ok(()) => Ok(replies),
-            Err(LinkError::Io(_)) => Err(CallError::Gone(E::NAME)),
-            Err(other) => Err(other.into()),
-        }
-    }
-
-    /// Sends a request and waits for its final reply, at most `timeout`; then withdraws it.
-    ///
-    /// # Errors
-    /// [`CallError`]; after `Gone` and `Timeout` nothing is known of the effect.
-    pub async fn call(
-        &self,
-        request: &E::Request,
-        fds: &[OwnedFd],
-        timeout: Duration,
-    ) -> Result<(E::Reply, VecDeque<OwnedFd>), CallError> {
-        let answer = async {
-            let mut replies = self.stream(request, fds, Some(timeout)).await?;
-            loop {
-                match replies.next().await {
-                    Some(Ok((reply, fds))) if E::is_final(&reply) => return Ok((reply, fds)),
-                    Some(Ok(_)) => {}
-                    Some(Err(e)) => return Err(e),
-                    None => return Err(CallError::Gone(E::NAME)),
-                }
-            }
-        };
-        tokio::time::timeout(timeout, answer)
-            .await
-            .unwrap_or(Err(CallError::Timeout {
-                edge: E::NAME,
-                ms: timeout.as_millis(),
-            }))
-    }
-
-    /// Waits until the other end is closed.
-    pub async fn closed(&self) {
-        loop {
-            let notified = self.state.gone.notified();
-            if locked(&self.state.pending).is_none() {
-                return;
-            }
-            notified.await;
-        }
-    }
-}
-
-async fn read_replies<E: Edge>(state: Arc<ClientState<E>>, mut receiver: LinkReceiver) {
-    let error = loop {
-        match receiver.recv::<E::Reply>().await {
-            Ok(Some(packet)) => {
-                if let Err(violation) = deliver::<E>(&state, packet) {
-                    break Some(LinkError::from(violation));
-                }
-            }
-            Ok(None) => break None,
-            Err(e) => break Some(e),
-        }
-    };
-    let pending = locked(&state.pending).take();
-    let reason = error.map(|e| e.to_string());
-    for (_, call) in pending.into_iter().flatten() {
-        let _ = call.queue.send(Err(match &reason {
-            Some(text) => {
-                LinkError::Violation(Violation::new("a reply of the table", text.clone())).into()
-            }
-            None => CallError::Gone(E::NAME),
-        }));
-    }
-    state.gone.notify_waiters();
-}
-
-fn deliver<E: Edge>(state: &ClientState<E>, packet: Incoming<E::Reply>) -> Result<(), Violation> {
-    let mut pending = locked(&state.pending);
-    let Some(pending) = pending.as_mut() else {
-        return Ok(());
-    };
-    let (item, last) = match packet.payload {
-        Payload::Message(reply) => {
-            let last = E::is_final(&reply);
-            (Ok((reply, packet.fds)), last)
-        }
-        Payload::Fault(fault) => (Err(fault.into()), true),
-        Payload::Cancel | Payload::Credit(_) => {
-            return Err(Violation::new("a reply", "a request's packet"));
-        }
-    };
-    // A reply to a call that was withdrawn meanwhile is dropped with its descriptors.
-    let Some(call) = pending.get(&packet.id) else {
-        return Ok(());
-    };
-    if !last && call.untaken.fetch_add(1, Ordering::Relaxed) >= u64::from(WINDOW) {
-        return Err(Violation::new(
-            format!("at most {WINDOW} messages in flight"),
-            "more of them",
-        ));
-    }
-    let _ = call.queue.send(item);
-    if last {
-        pending.remove(&packet.id);
-    }
-    Ok(())
-}
-
-/// The replies to one request, in order; the last is the final one.
-#[derive(Debug)]
-pub struct Replies<E: Edge> {
-    client: Client<E>,
-    id: u64,
-    replies: mpsc::UnboundedReceiver<Item<E::Reply>>,
-    untaken: Arc<AtomicU64>,
-    owed: u32,
-    finished: bool,
-}
-
-impl<E: Edge> Replies<E> {
-    /// The next reply; `None` after the final one or an error. Safe to drop while waiting.
-    pub async fn next(&mut self) -> Option<Item<E::Reply>> {
-        if self.finished {
-            return None;
-        }
-        let item = self
-            .replies
-            .recv()
-            .await
-            .unwrap_or(Err(CallError::Gone(E::NAME)));
-        match &item {
-            Ok((reply, _)) if !E::is_final(reply) => {
-                self.untaken.fetch_sub(1, Ordering::Relaxed);
-                self.owed += 1;
-                if self.owed >= GIVE_BACK {
-                    let n = std::mem::take(&mut self.owed);
-                    // Sent apart, so that `next` stays safe to drop and never waits on the socket.
-                    let sender = self.client.state.sender.clone();
-                    let id = self.id;
-                    tokio::spawn(async move { sender.credit(id, n).await });
-                }
-            }
-            _ => self.finished = true,
-        }
-        Some(item)
-    }
-}
-
-impl<E: Edge> Drop for Replies<E> {
-    fn drop(&mut self) {
-        if self.finished {
-            return;
-        }
-        let known = locked(&self.client.state.pending)
-            .as_mut()
-            .and_then(|p| p.remove(&self.id));
-        if known.is_some()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            let sender = self.client.state.sender.clone();
-            let id = self.id;
-            runtime.spawn(async move { sender.cancel(id).await });
-        }
     }
 }
 

@@ -102,6 +102,94 @@ async fn dropping_the_replies_cancels_the_call() {
 }
 
 #[tokio::test]
+async fn callers_side_by_side_get_their_own_replies_whoever_reads() {
+    let (a, b) = pair().unwrap();
+    let client: Client<Bench> = Client::new(a, Role::Store).unwrap();
+    let mut server: Server<Bench> = Server::new(b, Role::Run).unwrap();
+    // Answers in the opposite order, so that who reads gets the others' replies first.
+    let owner = tokio::spawn(async move {
+        for _ in 0..20 {
+            let mut calls = Vec::new();
+            for _ in 0..8 {
+                calls.push(server.recv().await.unwrap().unwrap());
+            }
+            while let Some(call) = calls.pop() {
+                let BenchRequest::Echo { bytes } = call.request;
+                call.responder
+                    .send(&BenchReply::Echoed { bytes }, &[])
+                    .await
+                    .unwrap();
+            }
+        }
+    });
+    let callers: Vec<_> = (0..8u8)
+        .map(|n| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let ask = BenchRequest::Echo { bytes: vec![n; 9] };
+                    let (BenchReply::Echoed { bytes }, _) = client
+                        .call(&ask, &[], Duration::from_secs(10))
+                        .await
+                        .unwrap();
+                    assert_eq!(bytes, vec![n; 9]);
+                }
+            })
+        })
+        .collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    owner.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_stops_waiting_leaves_the_reading_to_another() {
+    let (client, mut server) = egress();
+    let mut first = client.stream(&request(), &[], None).await.unwrap();
+    let mut second = client.stream(&request(), &[], None).await.unwrap();
+    let waiting = tokio::spawn(async move { first.next().await.unwrap().unwrap().0 });
+    tokio::task::yield_now().await;
+    // The second polls last, so the socket wakes it; then it goes away, but keeps its call.
+    let gone = tokio::time::timeout(Duration::from_millis(20), second.next());
+    assert!(gone.await.is_err());
+    let call = server.recv().await.unwrap().unwrap();
+    call.responder.send(&done(), &[]).await.unwrap();
+    assert_eq!(waiting.await.unwrap(), done());
+}
+
+#[tokio::test]
+async fn a_full_socket_makes_its_writer_wait() {
+    let (a, b) = pair().unwrap();
+    let Link { sender, .. } = Link::new(a, Guard::serving(Role::Egress)).unwrap();
+    let Link { mut receiver, .. } = Link::new(b, Guard::serving(Role::Run)).unwrap();
+    let large = Request::Complete {
+        request: Body::Inline(vec![1; crate::body::MAX_INLINE]),
+    };
+    let mut sent = 0;
+    let send = || sender.send(0, 0, &large, &[]);
+    while tokio::time::timeout(Duration::from_millis(100), send())
+        .await
+        .is_ok()
+    {
+        sent += 1;
+        assert!(sent < 1_000, "the socket takes everything");
+    }
+    let mut waiting = std::pin::pin!(send());
+    assert!(
+        tokio::time::timeout(Duration::from_millis(10), &mut waiting)
+            .await
+            .is_err()
+    );
+    let (written, _) = tokio::join!(waiting, async {
+        for _ in 0..=sent {
+            receiver.recv::<Request>().await.unwrap().unwrap();
+        }
+    });
+    written.unwrap();
+}
+
+#[tokio::test]
 async fn an_owner_that_dies_fails_every_call() {
     let (client, mut server) = egress();
     let ask = request();

@@ -29,7 +29,9 @@ pub enum CodecError {
 /// # Errors
 /// [`CodecError::Encode`] when it doesn't fit.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, CodecError> {
-    let bytes = bincode::serde::encode_to_vec(value, CONFIG)
+    // Most bodies are small; growing from nothing costs more than their encoding.
+    let mut bytes = Vec::with_capacity(512);
+    bincode::serde::encode_into_std_write(value, &mut bytes, CONFIG)
         .map_err(|e| CodecError::Encode(e.to_string()))?;
     if bytes.len() > MAX_BODY {
         return Err(CodecError::Encode(format!("it has {} bytes", bytes.len())));

@@ -10,6 +10,7 @@ pub mod admin;
 pub mod body;
 pub mod channel;
 pub mod chat;
+pub mod client;
 pub mod codec;
 pub mod edges;
 pub mod frame;
@@ -19,6 +20,7 @@ pub mod message;
 pub mod reply;
 pub mod role;
 pub mod settings;
+mod socket;
 pub mod table;
 
 pub use body::Body;

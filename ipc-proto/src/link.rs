@@ -4,6 +4,7 @@ use crate::channel::Fault;
 use crate::codec::{self, CodecError};
 use crate::frame::{FrameError, HEADER, Header, MAX_PACKET};
 use crate::message::Message;
+use crate::socket::{MAX_DESCRIPTORS, Received, Socket};
 use crate::table::{CANCEL, CREDIT, FAULT, Guard, Violation};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -11,18 +12,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::task::Poll;
-use tokio_seqpacket::UnixSeqpacket;
-use tokio_seqpacket::ancillary::{AncillaryMessageWriter, OwnedAncillaryMessage};
-
-/// Most descriptors of any packet, header of the control message included in the buffers below.
-const MAX_DESCRIPTORS: usize = 16;
-/// `CMSG_LEN` of one `SCM_RIGHTS` message without descriptors on a 64-bit Linux.
-const CMSG_HEADER: usize = 16;
-
-/// Room for control messages, aligned as the kernel's `cmsghdr` wants it.
-#[repr(align(8))]
-struct Control([u8; CMSG_HEADER + 4 * MAX_DESCRIPTORS]);
+use std::task::{Context, Poll, ready};
 
 thread_local! {
     /// One receive buffer per thread: a packet is decoded before the next is read.
@@ -75,14 +65,14 @@ pub struct Incoming<M> {
 /// The sending half; clones send on the same socket.
 #[derive(Debug, Clone)]
 pub struct LinkSender {
-    socket: Arc<UnixSeqpacket>,
+    socket: Arc<Socket>,
     version: u16,
 }
 
 /// The receiving half.
 #[derive(Debug)]
 pub struct LinkReceiver {
-    socket: Arc<UnixSeqpacket>,
+    socket: Arc<Socket>,
     guard: Guard,
 }
 
@@ -101,7 +91,7 @@ impl Link {
     /// # Errors
     /// When the descriptor can't be registered with the runtime.
     pub fn new(fd: OwnedFd, guard: Guard) -> io::Result<Self> {
-        let socket = Arc::new(UnixSeqpacket::try_from(fd)?);
+        let socket = Arc::new(Socket::new(fd)?);
         Ok(Self {
             sender: LinkSender {
                 socket: socket.clone(),
@@ -193,16 +183,10 @@ impl LinkSender {
         };
         let head = header.encode();
         let parts = [IoSlice::new(&head), IoSlice::new(body)];
-        let mut room = Control([0; CMSG_HEADER + 4 * MAX_DESCRIPTORS]);
-        let mut control = AncillaryMessageWriter::new(&mut room.0);
-        if !fds.is_empty() {
-            control
-                .add_fds(fds.iter().copied())
-                .map_err(|_| Violation::new("at most 16 descriptors", fds.len().to_string()))?;
+        if fds.len() > MAX_DESCRIPTORS {
+            return Err(Violation::new("at most 16 descriptors", fds.len().to_string()).into());
         }
-        self.socket
-            .send_vectored_with_ancillary(&parts, &mut control)
-            .await?;
+        self.socket.send(&parts, fds).await?;
         Ok(())
     }
 }
@@ -218,45 +202,46 @@ impl LinkReceiver {
     /// # Errors
     /// After an error the link must be dropped: the peer broke the protocol or is gone.
     pub async fn recv<M: Message>(&mut self) -> Result<Option<Incoming<M>>, LinkError> {
-        let socket = &self.socket;
-        let guard = &mut self.guard;
-        poll_fn(|cx| {
-            PACKET.with_borrow_mut(|buffer| {
-                // Room for exactly what this direction may bring: the kernel drops the rest and
-                // says so, which ends the channel below.
-                let room = usize::from(M::MAX_DESCRIPTORS).min(MAX_DESCRIPTORS);
-                let mut control = Control([0; CMSG_HEADER + 4 * MAX_DESCRIPTORS]);
-                let space = if room == 0 { 0 } else { CMSG_HEADER + 4 * room };
-                let (info, ancillary) =
-                    match socket.poll_recv_with_ancillary(cx, buffer, &mut control.0[..space]) {
-                        Poll::Pending => return Poll::Pending,
-                        Poll::Ready(Err(e)) if e.kind() == io::ErrorKind::ConnectionReset => {
-                            return Poll::Ready(Ok(None));
-                        }
-                        Poll::Ready(other) => other?,
-                    };
-                let mut fds = VecDeque::new();
-                for message in ancillary.into_messages() {
-                    if let OwnedAncillaryMessage::FileDescriptors(list) = message {
-                        fds.extend(list);
-                    }
-                }
-                if info.ancillary_truncated() {
-                    return Poll::Ready(Err(Violation::new(
-                        format!("at most {room} descriptors"),
-                        "more of them".to_owned(),
-                    )
-                    .into()));
-                }
-                let length = info.bytes_read();
-                if length == 0 {
-                    return Poll::Ready(Ok(None));
-                }
-                Poll::Ready(decode(guard, &buffer[..length], fds).map(Some))
-            })
-        })
-        .await
+        poll_fn(|cx| self.poll_recv(cx, false)).await
     }
+
+    /// [`LinkReceiver::recv`] as a poll; the socket wakes the last one who polled. With `at_once`
+    /// the socket is looked at even when the runtime has not heard of a packet.
+    pub(crate) fn poll_recv<M: Message>(
+        &mut self,
+        cx: &mut Context<'_>,
+        at_once: bool,
+    ) -> Poll<Result<Option<Incoming<M>>, LinkError>> {
+        PACKET.with_borrow_mut(|buffer| {
+            let room = usize::from(M::MAX_DESCRIPTORS);
+            let received = ready!(if at_once {
+                self.socket.poll_recv_at_once(cx, buffer, room)
+            } else {
+                self.socket.poll_recv(cx, buffer, room)
+            });
+            Poll::Ready(incoming(&mut self.guard, buffer, room, received))
+        })
+    }
+}
+
+fn incoming<M: Message>(
+    guard: &mut Guard,
+    buffer: &[u8],
+    room: usize,
+    received: io::Result<Received>,
+) -> Result<Option<Incoming<M>>, LinkError> {
+    let packet = match received {
+        Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+        other => other?,
+    };
+    if packet.descriptors_lost {
+        let most = format!("at most {room} descriptors");
+        return Err(Violation::new(most, "more of them").into());
+    }
+    if packet.length == 0 {
+        return Ok(None);
+    }
+    decode(guard, &buffer[..packet.length], packet.fds).map(Some)
 }
 
 /// Everything that is done with the bytes of a packet; pure, and the fuzz target's entry.

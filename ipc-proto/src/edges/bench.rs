@@ -22,6 +22,7 @@ messages! {
         /// Comes back as it is.
         Echo {
             /// Payload.
+            #[serde(with = "serde_bytes")]
             bytes: Vec<u8>,
         } = 0x0701,
     }
@@ -33,6 +34,7 @@ messages! {
         /// The payload.
         Echoed {
             /// Payload.
+            #[serde(with = "serde_bytes")]
             bytes: Vec<u8>,
         } = 0x0781,
     }
