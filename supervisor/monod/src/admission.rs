@@ -132,8 +132,8 @@ impl Queue {
         admitted
     }
 
-    /// True while the run waits.
-    pub(crate) fn is_waiting(&self, run: &RunId) -> bool {
+    #[cfg(test)]
+    fn is_waiting(&self, run: &RunId) -> bool {
         self.waiting.iter().any(|e| e.run == *run)
     }
 

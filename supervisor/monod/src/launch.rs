@@ -244,7 +244,12 @@ impl Launcher {
             workspace: (role == Role::Run).then(|| self.places.workspace.clone()),
             scratch: scratch.map(Path::to_owned),
             state,
-            hidden: self.hidden.clone(),
+            // An owner sees its own directory only; hiding is for who sees the workspace.
+            hidden: if role == Role::Run {
+                self.hidden.clone()
+            } else {
+                vec![]
+            },
             network: self.network,
             identity: self.ownership.identity(role, slot(id)),
             degraded: self.degraded,
