@@ -9,6 +9,7 @@ mod bundle;
 mod compile;
 mod context;
 pub mod exit;
+mod explain;
 mod identity;
 pub mod inforce;
 mod precondition;
@@ -22,6 +23,7 @@ mod start;
 
 pub use compile::{CompileError, Launch, compile};
 pub use context::{Context, Declared, Inside, Server};
+pub use explain::explain;
 pub use identity::{DEFAULT_BASE, Identity, SLOTS};
 pub use precondition::{Unmet, unmet};
 pub use profile::{

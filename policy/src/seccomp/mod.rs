@@ -9,6 +9,8 @@ mod constants;
 pub mod evaluate;
 mod names;
 mod sets;
+#[cfg(test)]
+mod tests;
 
 pub use names::name_of;
 pub use sets::{SetError, set_names};

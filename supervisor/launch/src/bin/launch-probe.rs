@@ -9,7 +9,7 @@ use policy::probe::Outside;
 use policy::{inforce, probe, stage2};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -78,6 +78,16 @@ fn act(what: &str, object: &str) -> io::Result<String> {
             let mut stream = TcpStream::connect(listener.local_addr()?)?;
             stream.write_all(b"x")?;
             listener.accept().map(|_| done(()))
+        }
+        "resolve" => {
+            let found = (object, 80)
+                .to_socket_addrs()?
+                .map(|address| address.ip().to_string());
+            Ok(found.collect::<Vec<_>>().join(" "))
+        }
+        "hold" => {
+            println!("held");
+            io::stdin().read(&mut [0]).map(|_| done(()))
         }
         "unix" => UnixStream::connect(object).map(|_| done(())),
         "run" => {

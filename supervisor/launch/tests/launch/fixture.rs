@@ -1,10 +1,10 @@
 //! A machine in small: a workspace, a scratch and a state directory, and things outside.
 
 use ipc_proto::Role;
-use mono_sys::process::{ExitStatus, wait};
+use mono_sys::process::{Child, ExitStatus, wait};
 use policy::{Context, DEFAULT_BASE, Descriptors, Identity, Launch, Server, compile, start};
 use std::fs::{self, File, Permissions};
-use std::io::Read;
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,14 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) output: String,
     pub(crate) error: String,
+}
+
+/// A worker that waits.
+pub(crate) struct Held {
+    pub(crate) child: Child,
+    pub(crate) input: PipeWriter,
+    #[expect(dead_code, reason = "open, so that writing doesn't end the worker")]
+    output: BufReader<PipeReader>,
 }
 
 impl Ended {
@@ -162,6 +170,49 @@ impl Fixture {
         error.read_to_string(&mut ended.error).unwrap();
         ended.status = wait(&child.pidfd).unwrap();
         ended
+    }
+
+    /// Starts the probe as a worker and returns once it has done its actions; it then waits for
+    /// the end of its input.
+    pub(crate) fn hold(&self, role: Role, actions: &[&str]) -> Held {
+        let mut launch = compile(role, &self.context(role)).unwrap();
+        let actions = actions.iter().chain(&["hold"]);
+        launch
+            .spec
+            .arguments
+            .extend(actions.map(|action| (*action).to_owned()));
+        let launcher = File::open(binary("mono-launch")).unwrap();
+        let program = File::open(binary("launch-probe")).unwrap();
+        let (input_reader, input) = std::io::pipe().unwrap();
+        let (output, output_writer) = std::io::pipe().unwrap();
+        let child = start(
+            &launch,
+            &Descriptors {
+                launcher: launcher.as_fd(),
+                program: Some(program.as_fd()),
+                control: None,
+                input: Some(input_reader.as_fd()),
+                output: Some(output_writer.as_fd()),
+                error: None,
+            },
+        )
+        .unwrap();
+        drop(output_writer);
+        let mut output = BufReader::new(output);
+        let mut line = String::new();
+        while line != "held\n" {
+            line.clear();
+            assert_ne!(
+                output.read_line(&mut line).unwrap(),
+                0,
+                "it ended too early"
+            );
+        }
+        Held {
+            child,
+            input,
+            output,
+        }
     }
 
     /// Copies the programs under test, and these tests, to where every user reaches them.

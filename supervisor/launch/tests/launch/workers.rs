@@ -2,7 +2,7 @@
 
 use crate::fixture::{Ended, Fixture, is_root};
 use ipc_proto::Role;
-use mono_sys::process::ExitStatus;
+use mono_sys::process::{ExitStatus, try_wait, wait};
 
 fn ended_well(ended: &Ended) {
     assert_eq!(ended.status, ExitStatus::Exited(0), "{ended:?}");
@@ -218,6 +218,7 @@ fn egress_has_the_machines_network_and_no_files_of_anyone() {
         "stage2:egress",
         &probes,
         &tcp,
+        "resolve:localhost",
         "stat:/etc/resolv.conf",
         "write:/etc/made",
         "loopback",
@@ -231,6 +232,10 @@ fn egress_has_the_machines_network_and_no_files_of_anyone() {
     assert_eq!(ended.of("stage2:egress"), "landlock true filters 2");
     assert!(ended.of(&probes).ends_with(" held"), "{ended:?}");
     assert_eq!(ended.of(&tcp), "done");
+    assert!(
+        ended.of("resolve:localhost").contains("127.0.0.1"),
+        "{ended:?}"
+    );
     assert_eq!(ended.of("write:/etc/made"), "EACCES");
     // Binding a port is refused by Landlock.
     assert_eq!(ended.of("loopback"), "EACCES");
@@ -320,4 +325,46 @@ fn the_environment_is_the_profiles_and_nothing_else() {
         ended.of("environment").contains("|MONO_LOG=debug|"),
         "{ended:?}"
     );
+}
+
+#[test]
+fn what_is_in_force_can_be_seen_from_outside() {
+    let fixture = Fixture::new();
+    for (role, expected) in [
+        (Role::Run, vec!["ipc", "mnt", "net", "pid", "user", "uts"]),
+        (Role::Egress, vec!["ipc", "mnt", "pid", "user", "uts"]),
+    ] {
+        let held = fixture.hold(role, &[&format!("stage2:{role}")]);
+        let seen = policy::inforce::of(held.child.pid).unwrap();
+        assert_eq!(
+            (seen.seccomp, seen.filters, seen.no_new_privs),
+            (2, 2, true),
+            "{seen:?}"
+        );
+        assert_eq!((seen.capabilities, seen.obtainable), (0, 0), "{seen:?}");
+        assert_ne!(seen.uid, 0);
+        // Root needs no user namespace to make the others.
+        let expected: Vec<_> = expected
+            .into_iter()
+            .filter(|name| !(is_root() && *name == "user"))
+            .collect();
+        assert_eq!(seen.namespaces, Some(expected), "{role}");
+        assert_eq!(try_wait(&held.child.pidfd).unwrap(), None);
+        drop(held.input);
+        assert_eq!(wait(&held.child.pidfd).unwrap(), ExitStatus::Exited(0));
+    }
+}
+
+#[test]
+fn a_process_does_not_outlive_the_one_that_started_it() {
+    let fixture = Fixture::new();
+    // The kernel tells a child of the end of the thread that made it, so a thread will do for
+    // the supervisor.
+    let held = std::thread::scope(|scope| {
+        scope
+            .spawn(|| fixture.hold(Role::Run, &["run:sleep 0"]))
+            .join()
+            .unwrap()
+    });
+    assert_eq!(wait(&held.child.pidfd).unwrap(), ExitStatus::Signalled(9));
 }
