@@ -1,0 +1,294 @@
+//! Single workers under their real profiles, started and greeted as `monod` does it.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, ToWorker};
+use ipc_proto::link::{LinkReceiver, LinkSender, Payload, pair};
+use ipc_proto::settings::RoleSettings;
+use ipc_proto::table::{Guard, Phase};
+use ipc_proto::{Body, Link, Role, VERSION_MAX};
+use mono_sys::process::{Child, Namespaces, Spawn, pidfd_signal, spawn, wait};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid, chown, geteuid};
+use policy::{Context, DEFAULT_BASE, Descriptors, Identity};
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Group that shares the workspace when the measurement runs as root.
+const GROUP: u32 = 61_013;
+/// Number of the control channel in every worker.
+const CONTROL: i32 = 3;
+
+/// A workspace, a state folder, and the programs.
+#[derive(Debug)]
+pub struct Bed {
+    folder: TempDir,
+    programs: PathBuf,
+    launcher: OwnedFd,
+    next: std::cell::Cell<u32>,
+}
+
+/// A started worker; ended, with its whole tree, when dropped.
+#[derive(Debug)]
+pub struct Worker {
+    child: Child,
+    sender: LinkSender,
+    receiver: LinkReceiver,
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = pidfd_signal(&self.child.pidfd, 9);
+        let _ = wait(&self.child.pidfd);
+    }
+}
+
+fn opened(path: &Path) -> Result<OwnedFd> {
+    open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty())
+        .with_context(|| format!("{} can't be opened; build it first", path.display()))
+}
+
+fn directory(path: &Path) -> Result<OwnedFd> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    Ok(open(path, flags, Mode::empty())?)
+}
+
+impl Bed {
+    /// Makes the folders.
+    ///
+    /// # Errors
+    /// When they can't be made or `mono-launch` isn't built.
+    pub fn new() -> Result<Self> {
+        let programs = super::programs();
+        let launcher = opened(&programs.join("mono-launch"))?;
+        let folder = TempDir::with_prefix("mono-bench-")?;
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711))?;
+        let bed = Self {
+            folder,
+            programs,
+            launcher,
+            next: 0.into(),
+        };
+        for (name, role, mode) in [
+            ("workspace", Role::Run, 0o2770),
+            ("state", Role::Artifact, 0o700),
+        ] {
+            std::fs::create_dir(bed.at(name))?;
+            if let Some(identity) = bed.identity(role, 0) {
+                let group = if role == Role::Run {
+                    GROUP
+                } else {
+                    identity.gid
+                };
+                let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(group));
+                chown(&bed.at(name), Some(uid), Some(gid))?;
+            }
+            std::fs::set_permissions(bed.at(name), PermissionsExt::from_mode(mode))?;
+        }
+        std::fs::create_dir(bed.at("run"))?;
+        std::fs::write(bed.at("IDENTITY.md"), "You are a measured agent.\n")?;
+        Ok(bed)
+    }
+
+    /// A path in the folder.
+    #[must_use]
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn identity(&self, role: Role, slot: u32) -> Option<Identity> {
+        geteuid()
+            .is_root()
+            .then(|| Identity::of(role, slot, DEFAULT_BASE, Some(GROUP)))
+    }
+
+    /// Opens a worker's program.
+    ///
+    /// # Errors
+    /// When it isn't built.
+    pub fn program(&self, name: &str) -> Result<OwnedFd> {
+        opened(&self.programs.join(name))
+    }
+
+    /// Starts a program as it is, without a profile, its control channel on the usual number;
+    /// returns the other end.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn plain(&self, program: &OwnedFd, arguments: &[&str]) -> Result<(Child, OwnedFd)> {
+        let (ours, theirs) = pair()?;
+        let argv: Result<Vec<_>, _> = arguments.iter().map(|a| CString::new(*a)).collect();
+        let child = spawn(&Spawn {
+            exe: program.as_fd(),
+            argv: argv?,
+            env: Vec::new(),
+            fds: vec![(theirs.as_fd(), CONTROL)],
+            namespaces: Namespaces::NONE,
+            id_map: None,
+        })?;
+        Ok((child, ours))
+    }
+
+    /// Starts a run worker under its profile. It has said nothing yet.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn run_worker(&self) -> Result<Worker> {
+        let slot = self.next.get();
+        self.next.set(slot + 1);
+        let scratch = self.at(&format!("run/{slot}"));
+        std::fs::create_dir(&scratch)?;
+        let identity = self.identity(Role::Run, slot);
+        if let Some(identity) = &identity {
+            let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(GROUP));
+            chown(&scratch, Some(uid), Some(gid))?;
+        }
+        let context = Context {
+            workspace: Some(self.at("workspace")),
+            scratch: Some(scratch),
+            identity,
+            ..Context::default()
+        };
+        self.confined(Role::Run, "mono-run", context)
+    }
+
+    /// Starts the artifact worker under its profile. It has said nothing yet.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn artifact_worker(&self) -> Result<Worker> {
+        let context = Context {
+            state: Some(self.at("state")),
+            identity: self.identity(Role::Artifact, 0),
+            ..Context::default()
+        };
+        self.confined(Role::Artifact, "mono-artifact", context)
+    }
+
+    fn confined(&self, role: Role, program: &str, mut context: Context) -> Result<Worker> {
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        context.environment = vec![
+            ("MONO_PROBE_STATE".to_owned(), text(self.at("state"))),
+            ("MONO_PROBE_SOCKET".to_owned(), text(self.at("monod.sock"))),
+        ];
+        let launch = policy::compile(role, &context)?;
+        let program = self.program(program)?;
+        let (ours, theirs) = pair()?;
+        let stderr = std::io::stderr();
+        let child = policy::start(
+            &launch,
+            &Descriptors {
+                launcher: self.launcher.as_fd(),
+                program: Some(program.as_fd()),
+                control: Some(theirs.as_fd()),
+                input: None,
+                output: None,
+                error: Some(stderr.as_fd()),
+            },
+        )?;
+        drop(theirs);
+        let Link { sender, receiver } = Link::new(ours, Guard::greeting(role))?;
+        Ok(Worker {
+            child,
+            sender,
+            receiver,
+        })
+    }
+
+    /// Descriptors and names that the artifact worker gets.
+    ///
+    /// # Errors
+    /// When a folder is gone.
+    pub fn artifact_descriptors(&self) -> Result<Vec<(&'static str, OwnedFd)>> {
+        Ok(vec![
+            ("state", directory(&self.at("state"))?),
+            ("workspace", directory(&self.at("workspace"))?),
+            ("outbound", directory(&self.at("run"))?),
+        ])
+    }
+
+    /// Descriptors and names that a run worker gets.
+    ///
+    /// # Errors
+    /// When the file is gone.
+    pub fn run_descriptors(&self) -> Result<Vec<(&'static str, OwnedFd)>> {
+        Ok(vec![("identity", opened(&self.at("IDENTITY.md"))?)])
+    }
+}
+
+impl Worker {
+    async fn next(&mut self) -> Result<FromWorker> {
+        match self.receiver.recv::<FromWorker>().await? {
+            Some(packet) => match packet.payload {
+                Payload::Message(message) => Ok(message),
+                other => bail!("an unexpected packet: {other:?}"),
+            },
+            None => bail!("the worker ended; its reason is above"),
+        }
+    }
+
+    /// Waits for its `Hello`.
+    ///
+    /// # Errors
+    /// When something else comes, or nothing.
+    pub async fn hello(&mut self) -> Result<()> {
+        match self.next().await? {
+            FromWorker::Hello { .. } => Ok(()),
+            other => bail!("no Hello: {other:?}"),
+        }
+    }
+
+    /// Answers `Hello` and waits until it is ready, with every probe refused.
+    ///
+    /// # Errors
+    /// When it can't work or isn't confined.
+    pub async fn welcome(
+        &mut self,
+        settings: &RoleSettings,
+        named: Vec<(&'static str, OwnedFd)>,
+    ) -> Result<()> {
+        let (settings, memfd) = Body::pack_json(settings)?;
+        let (names, fds): (Vec<_>, Vec<_>) = named.into_iter().unzip();
+        let fds: Vec<OwnedFd> = memfd.into_iter().chain(fds).collect();
+        let welcome = ToWorker::Welcome {
+            version: VERSION_MAX,
+            settings,
+            descriptors: names.into_iter().map(str::to_owned).collect(),
+        };
+        let fds = ipc_proto::link::borrow(&fds);
+        self.sender.send(0, 0, &welcome, &fds).await?;
+        self.receiver.guard().enter(Phase::Starting);
+        match self.next().await? {
+            FromWorker::Ready { sandbox } => {
+                self.receiver.guard().enter(Phase::Serving);
+                ensure!(
+                    sandbox.seccomp == 2
+                        && !sandbox.probes.is_empty()
+                        && sandbox.probes.iter().all(|probe| probe.refused),
+                    "it is not confined: {sandbox:?}"
+                );
+                Ok(())
+            }
+            other => bail!("not ready: {other:?}"),
+        }
+    }
+
+    /// Gives it one end of a new channel and returns the other.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub async fn grant(&self, channel: u64, edge: EdgeName, peer: Peer) -> Result<OwnedFd> {
+        let (ours, theirs) = pair()?;
+        let grant = ToWorker::Grant {
+            channel,
+            edge,
+            peer,
+        };
+        self.sender.send(0, 0, &grant, &[theirs.as_fd()]).await?;
+        Ok(ours)
+    }
+}

@@ -1,0 +1,35 @@
+//! What the measuring programs `bench-*` share.
+//!
+//! A measuring program prints one JSON object of a [`Figure`] on standard output. It measures its
+//! baseline in the same run, in turns with the figure, so that what else the machine does weighs
+//! on both.
+
+mod bed;
+mod samples;
+
+pub use bed::{Bed, Worker};
+pub use samples::{Figure, Samples};
+
+/// The folder with the programs that are measured: the one this program is in.
+#[must_use]
+pub fn programs() -> std::path::PathBuf {
+    let me = std::env::current_exe().unwrap_or_default();
+    me.parent()
+        .map(std::path::Path::to_owned)
+        .unwrap_or_default()
+}
+
+/// Ends a measuring program: the figure on standard output, or the reason on standard error.
+#[must_use]
+pub fn report(measured: anyhow::Result<Figure>) -> std::process::ExitCode {
+    match measured {
+        Ok(figure) => {
+            println!("{}", figure.json());
+            std::process::ExitCode::SUCCESS
+        }
+        Err(e) => {
+            eprintln!("{e:#}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
