@@ -20,23 +20,28 @@ pub(crate) fn cargo() -> Command {
 }
 
 /// The folder with built programs.
-pub(crate) fn programs(release: bool) -> PathBuf {
+pub(crate) fn folder(release: bool) -> PathBuf {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     target.join(if release { "release" } else { "debug" })
 }
 
-/// Builds every program of the workspace; progress goes to standard error.
-pub(crate) fn build(release: bool) -> Result<PathBuf> {
+/// Which programs to build.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Programs {
+    /// What is installed, and the MCP server of the demo.
+    Product,
+    /// Also what the tests start.
+    WithTests,
+}
+
+/// Builds programs of the workspace; progress goes to standard error.
+pub(crate) fn build(programs: Programs, release: bool) -> Result<PathBuf> {
     let mut command = cargo();
-    command.args([
-        "build",
-        "--workspace",
-        "--bins",
-        "--exclude",
-        "xtask",
-        "--locked",
-    ]);
+    command.args(["build", "--workspace", "--bins", "--exclude", "xtask", "--locked"]);
+    if programs == Programs::Product {
+        command.args(["--exclude", "mono-tests"]);
+    }
     if release {
         command.arg("--release");
     }
@@ -44,5 +49,5 @@ pub(crate) fn build(release: bool) -> Result<PathBuf> {
     if !status.success() {
         bail!("the build failed");
     }
-    Ok(programs(release))
+    Ok(folder(release))
 }

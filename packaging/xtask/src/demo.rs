@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 }
 
 /// The scripted turn: the demo model writes a file, calls a tool, publishes the file.
-const PROMPT: &str = "Run the demo: make the report, call a tool, send me the file.";
+const PROMPT: &str = "demo";
 /// Start to ready, on a slow machine with a cold disk.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -77,7 +77,7 @@ impl Daemon {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
-    let programs = build::build(arguments.release)?;
+    let programs = build::build(build::Programs::Product, arguments.release)?;
     let folder = match &arguments.dir {
         Some(dir) => dir.clone(),
         None => build::root().join("target/demo"),
@@ -117,7 +117,7 @@ fn prepare(folder: &Path, programs: &Path, port: u16) -> Result<PathBuf> {
             }),
         ),
         None => {
-            let fixture = programs.join("mcp-fixture");
+            let fixture = programs.join("mono-mcp-fixture");
             (
                 "fixture",
                 json!({ "command": fixture, "sandbox": { "readableRoots": [programs] } }),

@@ -3,6 +3,7 @@
 
 mod build;
 mod demo;
+mod fuzz;
 mod node;
 mod supply;
 mod test;
@@ -27,12 +28,15 @@ enum Task {
     Demo(demo::Arguments),
     /// Run every check and test; the last line is `N passed, N failed`.
     Test(test::Arguments),
+    /// Throw hostile packets at the wire: nothing may die, hang, keep a descriptor or grow.
+    Fuzz(fuzz::Arguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
+        Task::Fuzz(arguments) => fuzz::run(&arguments),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         );
     }
     // Tests that need several processes start the built programs.
-    let programs = match build::build(false) {
+    let programs = match build::build(build::Programs::WithTests, false) {
         Ok(programs) => programs,
         Err(e) => {
             tally.check("build", &[e.to_string()]);
