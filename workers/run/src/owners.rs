@@ -269,7 +269,13 @@ pub trait Events {
     async fn send(&self, event: RunEvent, body: Option<OwnedFd>) -> Result<(), NobodyListens>;
 }
 
-/// All that a turn talks to.
-pub trait Workers: Model + Fetch + Artifacts + Mcp + Store + Events {}
+/// Notices the loss of a worker while nothing is being asked of it.
+pub trait Watch {
+    /// Waits until one of the workers is gone.
+    async fn lost(&self) -> Lost;
+}
 
-impl<T: Model + Fetch + Artifacts + Mcp + Store + Events> Workers for T {}
+/// All that a turn talks to.
+pub trait Workers: Model + Fetch + Artifacts + Mcp + Store + Events + Watch {}
+
+impl<T: Model + Fetch + Artifacts + Mcp + Store + Events + Watch> Workers for T {}

@@ -2,7 +2,7 @@
 
 use crate::owners::{
     Artifacts, Denied, Events, Fetch, Fetched, Handover, Lost, Mcp, McpCall, McpEvent, Model,
-    ModelEvent, ModelStream, NobodyListens, Publication, Store,
+    ModelEvent, ModelStream, NobodyListens, Publication, Store, Watch,
 };
 use ipc_proto::channel::{CallError, Replies};
 use ipc_proto::chat::{MAX_MODEL_REQUEST, ModelRequest};
@@ -537,6 +537,22 @@ impl McpCall for WireCall {
             Some(Err(CallError::Fault(fault))) => denied(fault.code, fault.message),
             Some(Err(error)) => Err(lost(BRIDGE)(error)),
             None => Err(broken(BRIDGE, "the call ended without an end")),
+        }
+    }
+}
+
+impl Watch for Wire {
+    async fn lost(&self) -> Lost {
+        let worker = tokio::select! {
+            () = self.store.closed() => STORE,
+            () = self.artifact.closed() => ARTIFACT,
+            () = self.egress.closed() => EGRESS,
+            () = self.bridge.closed() => BRIDGE,
+        };
+        Lost {
+            worker,
+            refusal: None,
+            detail: "its channel ended".to_owned(),
         }
     }
 }

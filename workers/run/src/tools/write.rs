@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes that `Write` takes: what `Read` would still show.
@@ -164,8 +164,11 @@ fn replace(places: &Places, path: &Path, bytes: &[u8]) -> Result<bool, PathError
         Ok(metadata) => {
             refuse_special(&shown, &metadata)?;
             let target = fs::canonicalize(path).map_err(fail)?;
-            // Set-user-id and set-group-id go: they were given to the old content.
-            (target, Some(metadata.permissions().mode() & 0o777))
+            let same_owner = metadata.uid() == nix::unistd::geteuid().as_raw();
+            (
+                target,
+                Some(kept_mode(metadata.permissions().mode(), same_owner)),
+            )
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             if fs::symlink_metadata(path).is_ok() {
@@ -183,7 +186,8 @@ fn replace(places: &Places, path: &Path, bytes: &[u8]) -> Result<bool, PathError
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
-        .mode(0o644)
+        // The profile's umask decides, as for every other program of the run.
+        .mode(0o666)
         .open(&temporary.0)
         .map_err(fail)?;
     file.write_all(bytes).map_err(fail)?;
@@ -195,6 +199,18 @@ fn replace(places: &Places, path: &Path, bytes: &[u8]) -> Result<bool, PathError
     file.sync_data().map_err(fail)?;
     fs::rename(&temporary.0, &target).map_err(fail)?;
     Ok(mode.is_some())
+}
+
+/// The mode of a replaced file. Set-user-id and set-group-id go: they were given to the old
+/// content. A file of another user becomes this run's, and that user keeps its rights as a member
+/// of the workspace's group.
+const fn kept_mode(mode: u32, same_owner: bool) -> u32 {
+    let mode = mode & 0o777;
+    if same_owner {
+        mode
+    } else {
+        mode | (mode & 0o700) >> 3
+    }
 }
 
 /// A file that is removed unless it was renamed away.
@@ -285,6 +301,22 @@ mod tests {
             1,
             "no temporary file is left"
         );
+    }
+
+    #[test]
+    fn whose_file_is_replaced_does_not_lose_it() {
+        for (mode, same, other) in [
+            (0o644, 0o644, 0o664),
+            (0o4755, 0o755, 0o775),
+            (0o600, 0o600, 0o660),
+            (0o440, 0o440, 0o440),
+        ] {
+            assert_eq!(
+                (kept_mode(mode, true), kept_mode(mode, false)),
+                (same, other),
+                "{mode:o}"
+            );
+        }
     }
 
     #[test]

@@ -138,7 +138,14 @@ pub async fn run<W: Workers>(
             .unwrap_or_else(|| job.model.to_owned()),
         failovers: Vec::new(),
     };
-    let result = match turn.work().await {
+    // A command may run for minutes: that the turn can't be committed any more is noticed at once.
+    // What is under way is dropped with the future, and dropped commands are killed.
+    let worked = tokio::select! {
+        biased;
+        worked = turn.work() => worked,
+        lost = workers.lost() => Err(Failure::Lost(lost)),
+    };
+    let result = match worked {
         Ok(last) => turn.commit(last).await,
         Err(failure) => Err((failure, Published::Discard)),
     };

@@ -437,3 +437,16 @@ async fn a_first_transcript_is_kept_up_to_the_historys_window() {
     );
     assert_eq!(fake.requests.borrow()[0].messages.len(), 101);
 }
+
+#[tokio::test]
+async fn a_worker_that_dies_while_a_tool_runs_ends_the_turn_at_once() {
+    let call = call("1", "echo", json!({}));
+    let fake = Fake::answering([vec![call, wants()]]);
+    fake.tools.borrow_mut().push(fake::echo_tool("s"));
+    fake.mcp.borrow_mut().push_back(vec![]);
+    fake.dies_at.set(Some("call s echo"));
+    let outcome = Bench::new().run(&fake).await;
+    assert_eq!(outcome.failure_kind.as_deref(), Some("worker_lost"));
+    assert_eq!(fake.calls_dropped.get(), 1);
+    assert!(fake.failures.borrow().is_empty() && fake.log().contains(&"discard".to_owned()));
+}

@@ -171,6 +171,9 @@ pub(super) struct Fake {
     pub(super) nobody_listens: Cell<bool>,
     pub(super) listener_sleeps: Cell<bool>,
     pub(super) listing_hangs: Cell<bool>,
+    /// At which line of the log the store dies, without an answer to anyone.
+    pub(super) dies_at: Cell<Option<&'static str>>,
+    dying: tokio::sync::Notify,
     pub(super) streams_dropped: Rc<Cell<u32>>,
     pub(super) calls_dropped: Rc<Cell<u32>>,
 }
@@ -232,6 +235,9 @@ impl Fake {
             && *at == what
         {
             cancel.cancel("asked to");
+        }
+        if self.dies_at.get() == Some(what.as_str()) {
+            self.dying.notify_one();
         }
         let lost = self.lose.borrow().filter(|(at, _)| *at == what);
         self.log.borrow_mut().push(what);
@@ -425,6 +431,17 @@ impl Store for Fake {
         self.note("fail".into())?;
         self.failures.borrow_mut().push(failure.clone());
         Ok(())
+    }
+}
+
+impl Watch for Fake {
+    async fn lost(&self) -> Lost {
+        self.dying.notified().await;
+        Lost {
+            worker: "store",
+            refusal: None,
+            detail: "killed".into(),
+        }
     }
 }
 
