@@ -26,7 +26,9 @@ pub use crate::client::{Client, Replies};
 pub const WINDOW: u32 = 64;
 /// Messages taken until credit is given back.
 pub(crate) const GIVE_BACK: u32 = WINDOW / 2;
-/// Calls of one channel under way at once; more are refused with the fault `busy`.
+/// Calls of one channel under way at once; more are refused with the fault `busy`. A call is under
+/// way until its answer is on its way and, withdrawn or not, its [`Responder`] is gone: a requester
+/// that reads no answers, or withdraws all it asks, gets no more of its owner than this.
 pub const MAX_CALLS: usize = 256;
 
 /// The generic refusal of a request: a fixed code and a sentence without secrets.
@@ -93,6 +95,11 @@ struct Running {
 }
 
 impl Running {
+    /// Ends the call; true for who ended it and so has to answer.
+    fn end(&self) -> bool {
+        !self.over.swap(true, Ordering::Relaxed)
+    }
+
     fn cancel(&self) {
         self.over.store(true, Ordering::Relaxed);
         self.credit.close();
@@ -172,10 +179,7 @@ impl<E: Edge> Server<E> {
                         },
                     }));
                 }
-                (Payload::Cancel, Some(running)) => {
-                    locked(&self.calls).remove(&packet.id);
-                    running.cancel();
-                }
+                (Payload::Cancel, Some(running)) => running.cancel(),
                 (Payload::Credit(n), Some(running)) => {
                     if n > WINDOW
                         || running.credit.available_permits() + n as usize > WINDOW as usize
@@ -203,6 +207,8 @@ impl<E: Edge> Drop for Server<E> {
         for (_, running) in locked(&self.calls).drain() {
             running.cancel();
         }
+        // Answers that still wait for a place in the requester's queue hold the socket too.
+        self.sender.close();
     }
 }
 
@@ -253,15 +259,15 @@ impl<E: Edge> Responder<E> {
     /// When the requester is gone or the reply doesn't fit a packet.
     pub async fn send(&self, reply: &E::Reply, fds: &[OwnedFd]) -> Result<(), LinkError> {
         if E::is_final(reply) {
-            if locked(&self.calls).remove(&self.id).is_none() {
-                return Ok(());
+            if self.running.end() {
+                self.sender.send(self.id, 0, reply, &borrow(fds)).await?;
+                locked(&self.calls).remove(&self.id);
             }
-            self.running.over.store(true, Ordering::Relaxed);
-        } else {
-            match self.running.credit.acquire().await {
-                Ok(permit) => permit.forget(),
-                Err(_cancelled) => return Ok(()),
-            }
+            return Ok(());
+        }
+        match self.running.credit.acquire().await {
+            Ok(permit) => permit.forget(),
+            Err(_cancelled) => return Ok(()),
         }
         self.sender.send(self.id, 0, reply, &borrow(fds)).await
     }
@@ -271,26 +277,28 @@ impl<E: Edge> Responder<E> {
     /// # Errors
     /// When the requester is gone.
     pub async fn fault(&self, fault: &Fault) -> Result<(), LinkError> {
-        if locked(&self.calls).remove(&self.id).is_none() {
-            return Ok(());
+        if self.running.end() {
+            self.sender.fault(self.id, fault).await?;
+            locked(&self.calls).remove(&self.id);
         }
-        self.running.over.store(true, Ordering::Relaxed);
-        self.sender.fault(self.id, fault).await
+        Ok(())
     }
 }
 
 impl<E: Edge> Drop for Responder<E> {
     fn drop(&mut self) {
-        if locked(&self.calls).remove(&self.id).is_some()
+        if self.running.end()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
-            let sender = self.sender.clone();
-            let id = self.id;
+            let (sender, calls, id) = (self.sender.clone(), self.calls.clone(), self.id);
             runtime.spawn(async move {
-                sender
-                    .fault(id, &Fault::new("internal", "the request was dropped"))
-                    .await
+                let fault = Fault::new("internal", "the request was dropped");
+                // The requester is gone when this fails.
+                let _ = sender.fault(id, &fault).await;
+                locked(&calls).remove(&id);
             });
+        } else {
+            locked(&self.calls).remove(&self.id);
         }
     }
 }

@@ -255,6 +255,66 @@ async fn more_calls_than_the_bound_are_busy() {
     assert!(reading.await.unwrap().unwrap());
 }
 
+/// Asks and asks and reads nothing, until nothing more is taken.
+async fn flood(sender: &LinkSender, withdraw: bool) {
+    let echo = BenchRequest::Echo { bytes: vec![1] };
+    for asked in 1..5_000 {
+        let ask = async {
+            sender.send(asked, 0, &echo, &[]).await.unwrap();
+            if withdraw {
+                sender.cancel(asked).await.unwrap();
+            }
+        };
+        let taken = tokio::time::timeout(Duration::from_millis(200), ask);
+        if taken.await.is_err() {
+            return;
+        }
+    }
+    panic!("it is taken without end");
+}
+
+#[tokio::test]
+async fn a_requester_that_reads_no_answers_is_not_read_for_long() {
+    let (a, b) = pair().unwrap();
+    let Link {
+        sender,
+        mut receiver,
+    } = Link::new(a, Guard::serving(Role::Store)).unwrap();
+    let mut server: Server<Bench> = Server::new(b, Role::Run).unwrap();
+    let calls = server.calls.clone();
+    let owner = tokio::spawn(async move {
+        // Each call is dropped, so each is answered with a fault.
+        while let Ok(Some(_call)) = server.recv().await {}
+    });
+    flood(&sender, false).await;
+    assert!(locked(&calls).len() <= MAX_CALLS);
+    // It ends at once, though answers wait for a place.
+    owner.abort();
+    assert!(owner.await.unwrap_err().is_cancelled());
+    let more = BenchRequest::Echo { bytes: vec![] };
+    assert!(sender.send(9_999, 0, &more, &[]).await.is_err());
+    while let Ok(Some(_)) = receiver.recv::<BenchReply>().await {}
+}
+
+#[tokio::test]
+async fn a_requester_that_withdraws_all_it_asks_starts_no_more_than_the_bound() {
+    let (a, b) = pair().unwrap();
+    let Link { sender, .. } = Link::new(a, Guard::serving(Role::Store)).unwrap();
+    let mut server: Server<Bench> = Server::new(b, Role::Run).unwrap();
+    let owner = tokio::spawn(async move {
+        // A handler that does not look whether it is still wanted.
+        let mut busy = Vec::new();
+        while let Ok(Some(call)) = server.recv().await {
+            busy.push(call);
+            assert!(busy.len() <= MAX_CALLS);
+        }
+        busy.len()
+    });
+    flood(&sender, true).await;
+    drop(sender);
+    assert!(!owner.is_finished());
+}
+
 async fn raw(kind: u16, body: &[u8], fds: usize) -> Result<bool, LinkError> {
     let (a, b) = pair().unwrap();
     let Link { sender, .. } = Link::new(a, Guard::serving(Role::Monod)).unwrap();

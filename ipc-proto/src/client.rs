@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
+use tokio::task::JoinHandle;
 
 type Item<R> = Result<(R, VecDeque<OwnedFd>), CallError>;
 
@@ -248,6 +249,7 @@ impl<E: Edge> Client<E> {
             client: self.clone(),
             id: self.enter(true),
             owed: 0,
+            giving: None,
             fresh: true,
             finished: false,
         };
@@ -313,6 +315,8 @@ pub struct Replies<E: Edge> {
     id: u64,
     /// Messages taken for which no credit was given back yet.
     owed: u32,
+    /// The credit that is being given back.
+    giving: Option<JoinHandle<()>>,
     /// Nothing was waited for yet.
     fresh: bool,
     finished: bool,
@@ -337,12 +341,18 @@ impl<E: Edge> Replies<E> {
                     call.untaken = call.untaken.saturating_sub(1);
                 }
                 self.owed += 1;
-                if self.owed >= GIVE_BACK {
+                // One at a time: an owner that sends and never reads must not make them pile up. What
+                // is owed meanwhile goes with the next.
+                let given = self.giving.as_ref().is_none_or(JoinHandle::is_finished);
+                if given && self.owed >= GIVE_BACK {
                     let n = std::mem::take(&mut self.owed);
                     // Sent apart, so that `next` stays safe to drop and never waits on the socket.
                     let sender = state.sender.clone();
                     let id = self.id;
-                    tokio::spawn(async move { sender.credit(id, n).await });
+                    self.giving = Some(tokio::spawn(async move {
+                        // The owner is gone when this fails; the next reply says so.
+                        let _ = sender.credit(id, n).await;
+                    }));
                 }
             }
             _ => {

@@ -194,6 +194,14 @@ fn vectors() -> Vectors {
             run: scope().run,
             failure_kind: text("worker_lost"),
         },
+        store::Request::LatestHistory {
+            conversation: scope().conversation,
+        },
+        store::Request::AppendHistory {
+            conversation: scope().conversation,
+            key: text("delivery-1"),
+            messages: body(),
+        },
     ]);
     all.add(vec![
         store::Reply::Began { history: body() },

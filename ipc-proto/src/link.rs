@@ -117,6 +117,11 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 impl LinkSender {
+    /// Ends the channel both ways, also for who waits to send on a clone.
+    pub(crate) fn close(&self) {
+        self.socket.close();
+    }
+
     /// Speaks this protocol version from now on.
     pub fn set_version(&mut self, version: u16) {
         self.version = version;

@@ -8,12 +8,14 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, ready};
 
+use crate::channel::locked;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, Shutdown, recvmsg, sendmsg, shutdown,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -45,12 +47,39 @@ pub(crate) struct Received {
 }
 
 #[derive(Debug)]
-pub(crate) struct Socket(AsyncFd<OwnedFd>);
+pub(crate) struct Socket {
+    reading: AsyncFd<OwnedFd>,
+    /// Shared by all who wait for a place in the peer's queue, and gone with the last of them. A
+    /// peer that reads nothing must not cost a descriptor for each of its answers.
+    writing: Mutex<Weak<AsyncFd<OwnedFd>>>,
+}
 
 impl Socket {
     /// Registers one end of a pair.
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
-        Ok(Self(registered(fd, Interest::READABLE)?))
+        Ok(Self {
+            reading: registered(fd, Interest::READABLE)?,
+            writing: Mutex::default(),
+        })
+    }
+
+    /// Ends the channel both ways, even while others hold the socket: what was sent can still be
+    /// read, and who waits to send fails.
+    pub(crate) fn close(&self) {
+        // Fails only for a socket whose peer is gone.
+        let _ = shutdown(self.reading.get_ref(), Shutdown::Both);
+    }
+
+    fn writing(&self) -> io::Result<Arc<AsyncFd<OwnedFd>>> {
+        let mut shared = locked(&self.writing);
+        if let Some(writing) = shared.upgrade() {
+            return Ok(writing);
+        }
+        // A second descriptor, because one can't be registered twice.
+        let fd = self.reading.get_ref().try_clone()?;
+        let writing = Arc::new(registered(fd, Interest::WRITABLE)?);
+        *shared = Arc::downgrade(&writing);
+        Ok(writing)
     }
 
     /// Sends one packet, complete or not at all. Waits while the peer's queue is full.
@@ -59,14 +88,13 @@ impl Socket {
         parts: &[IoSlice<'_>],
         fds: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        match send_now(self.0.get_ref().as_fd(), parts, fds) {
+        match send_now(self.reading.get_ref().as_fd(), parts, fds) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             other => return other,
         }
-        // A second descriptor, because one can't be registered twice.
-        let waiting = registered(self.0.get_ref().try_clone()?, Interest::WRITABLE)?;
+        let writing = self.writing()?;
         loop {
-            let mut guard = waiting.writable().await?;
+            let mut guard = writing.writable().await?;
             match guard.try_io(|fd| send_now(fd.get_ref().as_fd(), parts, fds)) {
                 Ok(result) => return result,
                 Err(_would_block) => {}
@@ -82,7 +110,7 @@ impl Socket {
         room: usize,
     ) -> Poll<io::Result<Received>> {
         loop {
-            let mut guard = ready!(self.0.poll_read_ready(cx))?;
+            let mut guard = ready!(self.reading.poll_read_ready(cx))?;
             match guard.try_io(|fd| receive_now(fd.get_ref().as_fd(), buffer, room)) {
                 Ok(result) => return Poll::Ready(result),
                 Err(_would_block) => {}
@@ -98,14 +126,14 @@ impl Socket {
         buffer: &mut [u8],
         room: usize,
     ) -> Poll<io::Result<Received>> {
-        if let Poll::Ready(guard) = self.0.poll_read_ready(cx) {
+        if let Poll::Ready(guard) = self.reading.poll_read_ready(cx) {
             let mut guard = guard?;
             if let Ok(result) = guard.try_io(|fd| receive_now(fd.get_ref().as_fd(), buffer, room)) {
                 return Poll::Ready(result);
             }
             return self.poll_recv(cx, buffer, room);
         }
-        match receive_now(self.0.get_ref().as_fd(), buffer, room) {
+        match receive_now(self.reading.get_ref().as_fd(), buffer, room) {
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Poll::Pending,
             result => Poll::Ready(result),
         }
