@@ -68,7 +68,11 @@ pub(crate) enum BootError {
 
 /// Runs the daemon, or checks that it would run.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
-    let env: BTreeMap<String, String> = std::env::vars().collect();
+    raise_open_files();
+    // A variable that isn't UTF-8 is none of ours.
+    let env: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect();
     let loaded =
         mono_config::load(&arguments.config, &env).map_err(|e| BootError::Config(e.to_string()))?;
     for warning in &loaded.warnings {
@@ -129,6 +133,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
     runtime.shutdown_background();
     tracing::info!("stopped");
     Ok(result?)
+}
+
+/// Every run, channel and server holds descriptors here; the usual soft limit of 1024 is for
+/// programs that still use select.
+fn raise_open_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && let Err(e) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::warn!("the limit of open files stays at {soft}: {e}");
+    }
 }
 
 fn own_folder() -> Result<PathBuf, std::io::Error> {

@@ -26,13 +26,18 @@ use tokio::sync::mpsc;
 const POOL: usize = 2;
 /// From start to `Ready`.
 const READY_WITHIN: Duration = Duration::from_secs(20);
+/// Run workers that start at once: a burst of runs must not turn into a burst of starts.
+const STARTING_AT_ONCE: usize = 4;
 /// Between heartbeats.
 pub(crate) const TICK: Duration = Duration::from_secs(2);
 /// A worker that leaves a heartbeat unanswered this long is ended.
 const HUNG_AFTER: Duration = Duration::from_secs(30);
 /// A run worker may live this long after it reported its end.
 const LINGER: Duration = Duration::from_secs(5);
-/// Running turns may take this long to end when the daemon stops.
+/// Running turns may take this long to end by themselves when the daemon stops; then they are
+/// cancelled, which is recorded and told to the person.
+const FINISH: Duration = Duration::from_secs(7);
+/// After this long they are ended.
 const DRAIN: Duration = Duration::from_secs(10);
 /// The other workers may take this long after that.
 const STOP: Duration = Duration::from_secs(3);
@@ -75,6 +80,8 @@ pub(crate) struct Supervisor {
 /// The two deadlines of an orderly stop.
 #[derive(Debug, Clone, Copy)]
 struct Stopping {
+    cancel_at: Instant,
+    cancelled: bool,
     runs_until: Instant,
     workers_asked: bool,
     workers_until: Instant,
@@ -198,7 +205,12 @@ impl Supervisor {
             Occupant::Parked => return,
             Occupant::Filled(_) => {}
         }
-        while self.idle_run_workers(false).count() < POOL + self.runs_without_process() {
+        loop {
+            let idle = self.idle_run_workers(false).count();
+            let starting = idle - self.idle_run_workers(true).count();
+            if idle >= POOL + self.runs_without_process() || starting >= STARTING_AT_ONCE {
+                return;
+            }
             match self.start(Role::Run) {
                 Ok(_) => {}
                 Err(e) => {
@@ -613,6 +625,8 @@ impl Supervisor {
         tracing::info!("stopping");
         let now = Instant::now();
         self.stopping = Some(Stopping {
+            cancel_at: now + FINISH,
+            cancelled: false,
             runs_until: now + DRAIN,
             workers_asked: false,
             workers_until: now + DRAIN + STOP,
@@ -638,6 +652,11 @@ impl Supervisor {
             .values()
             .any(|p| p.role == Role::Run && p.run.is_some());
         if runs_at_work && now < stopping.runs_until {
+            if now >= stopping.cancel_at && !stopping.cancelled {
+                stopping.cancelled = true;
+                self.stopping = Some(stopping);
+                self.cancel_working_runs("the daemon is stopping");
+            }
             return;
         }
         if !stopping.workers_asked {

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const PLACED_WITHIN: Duration = Duration::from_secs(30);
 /// How long the store may take to record a run's end.
 const RECORDED_WITHIN: Duration = Duration::from_secs(5);
+/// Runs at work and waiting together, whatever the configuration says: each holds descriptors.
+const MAX_RUNS: usize = 4096;
 /// The owners that every run gets a channel to.
 const OWNERS: [(EdgeName, Role); 4] = [
     (EdgeName::Store, Role::Store),
@@ -65,6 +67,11 @@ impl Supervisor {
                 "shutting_down",
                 "the daemon is stopping; try again later",
             ));
+        }
+        if self.runs.len() >= MAX_RUNS {
+            let message =
+                format!("{MAX_RUNS} runs are at work or waiting already; try again later");
+            return Err(Fault::new("queue_full", message));
         }
         let (ours, theirs) = ipc_proto::link::pair()
             .map_err(|e| Fault::new("unavailable", format!("no descriptor for the run: {e}")))?;
@@ -283,6 +290,19 @@ impl Supervisor {
             Stage::Closing => {}
         }
         true
+    }
+
+    /// Cancels every run that a process works on.
+    pub(crate) fn cancel_working_runs(&mut self, reason: &str) {
+        let working: Vec<RunId> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| matches!(run.stage, Stage::Working(_)))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in working {
+            self.cancel_run(&id, reason);
+        }
     }
 
     /// Ends admitted runs that found no process in time, and run workers that outstay.
