@@ -96,6 +96,8 @@ struct Turn<'a, W> {
     requests: u32,
     call_ids: HashSet<String>,
     announced: RefCell<HashSet<String>>,
+    /// The caller's transcript, when the conversation is new to us: else the history has it.
+    preceding: &'a [ChatMessage],
     /// Exactly the text that the person sees.
     shown: String,
     usage: Usage,
@@ -129,6 +131,7 @@ pub async fn run<W: Workers>(
         requests: 0,
         call_ids: HashSet::new(),
         announced: RefCell::default(),
+        preceding: &job.input.preceding,
         shown: String::new(),
         usage: Usage::default(),
         model: job
@@ -225,6 +228,9 @@ impl<W: Workers> Turn<'_, W> {
         let both = async { tokio::join!(begin, listing) };
         let (history, listing) = self.unless_cancelled(both).await?;
         let history = history?;
+        if !history.messages.is_empty() {
+            self.preceding = &[];
+        }
         let listing = match listing {
             Ok(listing) => listing?,
             Err(_) => ToolListing {
@@ -253,7 +259,7 @@ impl<W: Workers> Turn<'_, W> {
             history: &history.messages,
             account: history.account.as_deref(),
             guidance: self.job.input.guidance.as_deref(),
-            preceding: &self.job.input.preceding,
+            preceding: self.preceding,
             content: &self.job.input.content,
             ..Context::default()
         };
@@ -309,20 +315,9 @@ impl<W: Workers> Turn<'_, W> {
             .map_err(lost)?;
         parts.truncate(MAX_PARTS);
         // With the two of this turn, more would fall out of the history's window at once.
-        let older = self
-            .job
-            .input
-            .preceding
-            .len()
-            .saturating_sub(MAX_HISTORY - 2);
-        let mut messages: Vec<ChatMessage> = self
-            .job
-            .input
-            .preceding
-            .iter()
-            .skip(older)
-            .map(stored)
-            .collect();
+        let older = self.preceding.len().saturating_sub(MAX_HISTORY - 2);
+        let mut messages: Vec<ChatMessage> =
+            self.preceding.iter().skip(older).map(stored).collect();
         messages.push(stored(&self.person()));
         messages.push(stored(&ChatMessage::text(ChatRole::Assistant, last)));
         let commit = RunCommit {

@@ -439,6 +439,22 @@ async fn a_first_transcript_is_kept_up_to_the_historys_window() {
 }
 
 #[tokio::test]
+async fn a_transcript_is_not_added_again_to_a_conversation_that_is_known() {
+    let fake = Fake::answering([vec![text("x"), done()]]);
+    *fake.history.borrow_mut() = vec![ChatMessage::text(ChatRole::User, "earlier")];
+    Bench {
+        preceding: 3,
+        ..Bench::new()
+    }
+    .run(&fake)
+    .await;
+    assert_eq!(fake.commit().messages.len(), 2);
+    let asked = fake.requests.borrow()[0].messages.clone();
+    assert!(asked.iter().all(|m| !m.plain_text().contains("before")), "{asked:?}");
+    assert_eq!(asked[0].plain_text(), "earlier");
+}
+
+#[tokio::test]
 async fn a_worker_that_dies_while_a_tool_runs_ends_the_turn_at_once() {
     let call = call("1", "echo", json!({}));
     let fake = Fake::answering([vec![call, wants()]]);

@@ -152,6 +152,8 @@ impl Bench {
 
 #[derive(Default)]
 pub(super) struct Fake {
+    /// What the store knows of the conversation.
+    pub(super) history: RefCell<Vec<ChatMessage>>,
     log: RefCell<Vec<String>>,
     answers: RefCell<VecDeque<Vec<Step>>>,
     cancel_at: RefCell<Option<(&'static str, Cancel)>>,
@@ -409,7 +411,7 @@ impl Store for Fake {
     async fn begin(&self, _: &str, _: &str) -> Result<History, Lost> {
         self.note("begin".into())?;
         Ok(History {
-            messages: vec![],
+            messages: self.history.borrow().clone(),
             account: None,
             epoch: String::new(),
             revision: 0,
