@@ -124,9 +124,13 @@ impl Connection {
                 limit: self.limits.message,
             };
         }
+        let reason = reason.into();
         CallError::Gone {
             server: self.server.clone(),
-            reason: self.last_line().unwrap_or_else(|| reason.into()),
+            reason: match self.last_line() {
+                Some(line) => format!("{reason}; it last said: {line}"),
+                None => reason,
+            },
         }
     }
 
