@@ -14,17 +14,21 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Group that shares the workspace when the tests run as root.
 const WORKSPACE_GROUP: u32 = 61_013;
 
-/// The folder with the built programs: `MONO_PROGRAMS`, or where this test was built.
+/// The folder with the built programs: `MONO_PROGRAMS`, or where this program was built.
 #[must_use]
 pub fn programs() -> PathBuf {
     if let Some(folder) = std::env::var_os("MONO_PROGRAMS") {
         return folder.into();
     }
     let me = std::env::current_exe().unwrap_or_default();
-    me.ancestors()
-        .nth(2)
-        .map(Path::to_owned)
-        .unwrap_or_default()
+    // Cargo builds tests into `deps` below the folder of the programs.
+    let mut folders = me.ancestors().skip(1);
+    let own = folders.next().unwrap_or(Path::new(""));
+    if own.ends_with("deps") {
+        folders.next().unwrap_or(own).to_owned()
+    } else {
+        own.to_owned()
+    }
 }
 
 /// What a daemon is started with.
@@ -141,19 +145,27 @@ impl Setup {
     /// # Errors
     /// When it ends or isn't healthy in time, with its log.
     pub fn start(self) -> Result<Daemon> {
+        let mut daemon = self.launch()?;
+        daemon.wait_healthy()?;
+        Ok(daemon)
+    }
+
+    /// Writes the configuration and starts the daemon; doesn't wait for anything.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn launch(self) -> Result<Daemon> {
         let path = self.folder.path().join("mono-agent.config.json");
         std::fs::write(&path, serde_json::to_vec_pretty(&self.config)?)?;
         let socket = self.folder.path().join("monod.sock");
         let setup = (self.arguments, self.environment);
         let child = spawn(self.folder.path(), &socket, &setup)?;
-        let mut daemon = Daemon {
+        Ok(Daemon {
             folder: Some(self.folder),
             child,
             socket,
             setup,
-        };
-        daemon.wait_healthy()?;
-        Ok(daemon)
+        })
     }
 
     /// Starts the daemon where it is expected to refuse; returns its exit code and its words.

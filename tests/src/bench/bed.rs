@@ -63,7 +63,7 @@ impl Bed {
     /// # Errors
     /// When they can't be made or `mono-launch` isn't built.
     pub fn new() -> Result<Self> {
-        let programs = super::programs();
+        let programs = crate::daemon::programs();
         let launcher = opened(&programs.join("mono-launch"))?;
         let folder = TempDir::with_prefix("mono-bench-")?;
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711))?;

@@ -5,19 +5,12 @@
 //! on both.
 
 mod bed;
+mod http;
 mod samples;
 
 pub use bed::{Bed, Worker};
+pub use http::Request;
 pub use samples::{Figure, Samples};
-
-/// The folder with the programs that are measured: the one this program is in.
-#[must_use]
-pub fn programs() -> std::path::PathBuf {
-    let me = std::env::current_exe().unwrap_or_default();
-    me.parent()
-        .map(std::path::Path::to_owned)
-        .unwrap_or_default()
-}
 
 /// Ends a measuring program: the figure on standard output, or the reason on standard error.
 #[must_use]

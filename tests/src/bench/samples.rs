@@ -91,6 +91,33 @@ impl Figure {
         Self(all)
     }
 
+    /// What `through` takes more than `direct`, in milliseconds; the baseline is `direct`.
+    #[must_use]
+    pub fn added(through: &Samples, direct: &Samples) -> Self {
+        let mut figure = Self::of("ms", 1e3, through, direct);
+        let total = through.median() * 1e3;
+        let added = total - direct.median() * 1e3;
+        figure.0.insert("value".into(), json!(round(added)));
+        figure.0.insert("total".into(), json!(round(total)));
+        figure
+    }
+
+    /// The median without a baseline, in seconds × `scale`.
+    #[must_use]
+    pub fn alone(unit: &str, scale: f64, value: &Samples) -> Self {
+        Self::single(unit, value.median() * scale, None).with("spread", value.spread(scale))
+    }
+
+    /// One value, not a median.
+    #[must_use]
+    pub fn single(unit: &str, value: f64, baseline: Option<f64>) -> Self {
+        let mut all = serde_json::Map::new();
+        all.insert("value".into(), json!(round(value)));
+        all.insert("unit".into(), json!(unit));
+        all.insert("baseline".into(), json!(baseline.map(round)));
+        Self(all)
+    }
+
     /// Says something more of it.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {

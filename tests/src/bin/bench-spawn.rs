@@ -36,7 +36,7 @@ fn measure() -> Result<Figure> {
         extra_tools: Vec::new(),
     });
     let program = bed.program("mono-run")?;
-    let path = mono_tests::bench::programs().join("mono-run");
+    let path = mono_tests::daemon::programs().join("mono-run");
     let bubblewrap = on_path("bwrap");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
