@@ -11,10 +11,10 @@ use mono_app_bridge::client::Progress;
 use mono_app_bridge::limits::Limits;
 use mono_app_bridge::servers::{Servers, Started, Starter};
 use mono_app_bridge::web;
+use mono_tests::everything::Everything;
 use mono_tests::{node, program};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -84,73 +84,12 @@ impl Starter for Processes {
     }
 }
 
-/// The reference server as a listening process.
-struct Listening {
-    child: Child,
-    port: u16,
-    mode: &'static str,
-}
-
-impl Listening {
-    fn start(mode: &'static str) -> Self {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = socket.local_addr().unwrap().port();
-        drop(socket);
-        Self {
-            child: Self::spawn(mode, port),
-            port,
-            mode,
-        }
-    }
-
-    fn spawn(mode: &str, port: u16) -> Child {
-        let mut child = Command::new(node::node())
-            .arg(node::server_everything())
-            .arg(mode)
-            .env("PORT", port.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
-        // It says so itself; an early end of its output ends the search.
-        let ready = said
-            .by_ref()
-            .map_while(Result::ok)
-            .any(|line| line.contains("on port"));
-        assert!(ready, "the reference server did not come up in mode {mode}");
-        std::thread::spawn(move || said.for_each(drop));
-        child
-    }
-
-    fn kill(&mut self) {
-        end(&mut self.child);
-    }
-
-    fn restart(&mut self) {
-        self.child = Self::spawn(self.mode, self.port);
-    }
-
-    fn transport(&self) -> McpTransport {
-        let headers = BTreeMap::new();
-        let at = |path: &str| format!("http://127.0.0.1:{}{path}", self.port);
-        match self.mode {
-            "sse" => McpTransport::Sse {
-                url: at("/sse"),
-                headers,
-            },
-            _ => McpTransport::Http {
-                url: at("/mcp"),
-                headers,
-            },
-        }
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        end(&mut self.child);
+fn transport(server: &Everything) -> McpTransport {
+    let (url, headers) = (server.url(), BTreeMap::new());
+    if url.ends_with("/sse") {
+        McpTransport::Sse { url, headers }
+    } else {
+        McpTransport::Http { url, headers }
     }
 }
 
@@ -313,16 +252,16 @@ async fn the_reference_server_over_stdio() {
 
 #[tokio::test]
 async fn the_reference_server_over_streamable_http() {
-    let server = Listening::start("streamableHttp");
-    let bench = Bench::new(server.transport(), nothing(), Limits::default());
+    let server = Everything::start("streamableHttp").unwrap();
+    let bench = Bench::new(transport(&server), nothing(), Limits::default());
     exercise(&bench).await;
     bench.servers.close().await;
 }
 
 #[tokio::test]
 async fn the_reference_server_over_the_old_transport() {
-    let server = Listening::start("sse");
-    let bench = Bench::new(server.transport(), nothing(), Limits::default());
+    let server = Everything::start("sse").unwrap();
+    let bench = Bench::new(transport(&server), nothing(), Limits::default());
     exercise(&bench).await;
     bench.servers.close().await;
 }
@@ -330,8 +269,8 @@ async fn the_reference_server_over_the_old_transport() {
 /// A declaration of an address seldom says which transport is meant.
 #[tokio::test]
 async fn an_old_server_declared_as_http_is_found_all_the_same() {
-    let server = Listening::start("sse");
-    let McpTransport::Sse { url, headers } = server.transport() else {
+    let server = Everything::start("sse").unwrap();
+    let McpTransport::Sse { url, headers } = transport(&server) else {
         panic!("another transport");
     };
     let bench = Bench::new(
@@ -399,13 +338,13 @@ async fn a_killed_process_fails_its_call_and_is_started_for_the_next() {
 #[tokio::test]
 async fn a_restarted_http_server_is_found_again() {
     for mode in ["streamableHttp", "sse"] {
-        let mut server = Listening::start(mode);
-        let bench = Bench::new(server.transport(), nothing(), Limits::default());
+        let mut server = Everything::start(mode).unwrap();
+        let bench = Bench::new(transport(&server), nothing(), Limits::default());
         bench
             .call("echo", json!({ "message": "hi" }))
             .await
             .unwrap();
-        server.kill();
+        server.kill().unwrap();
         let failed = bench
             .call("echo", json!({ "message": "hi" }))
             .await
@@ -414,7 +353,7 @@ async fn a_restarted_http_server_is_found_again() {
             ["mcp_server_gone", "mcp_init_failed"].contains(&failed.as_str()),
             "{mode}: {failed}"
         );
-        server.restart();
+        server.restart().unwrap();
         let (said, _) = bench
             .call("echo", json!({ "message": "back" }))
             .await
