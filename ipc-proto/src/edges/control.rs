@@ -89,7 +89,8 @@ pub struct Trigger {
 pub struct TurnInput {
     /// The new message.
     pub content: Vec<crate::chat::Block>,
-    /// Messages that precede it and are not in our history (a first turn's transcript).
+    /// Messages that precede it in the caller's transcript; used only while the conversation has
+    /// no history of ours.
     #[serde(default)]
     pub preceding: Vec<crate::chat::ChatMessage>,
     /// A system message of the caller, treated as untrusted session guidance.

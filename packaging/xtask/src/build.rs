@@ -38,7 +38,14 @@ pub(crate) enum Programs {
 /// Builds programs of the workspace; progress goes to standard error.
 pub(crate) fn build(programs: Programs, release: bool) -> Result<PathBuf> {
     let mut command = cargo();
-    command.args(["build", "--workspace", "--bins", "--exclude", "xtask", "--locked"]);
+    command.args([
+        "build",
+        "--workspace",
+        "--bins",
+        "--exclude",
+        "xtask",
+        "--locked",
+    ]);
     if programs == Programs::Product {
         command.args(["--exclude", "mono-tests"]);
     }

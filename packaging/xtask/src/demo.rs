@@ -195,7 +195,7 @@ fn serve(mut daemon: Daemon) -> Result<bool> {
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     let api = text
         .lines()
-        .filter_map(|l| l.split("listening on ").nth(1))
+        .filter_map(|l| l.split("listening on ").nth(1)?.split_whitespace().next())
         .next_back()
         .unwrap_or("(see the log)")
         .to_owned();

@@ -1,6 +1,7 @@
 //! The project's own tasks: `cargo xtask demo`, `test`, `bench`, `fuzz`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod build;
 mod demo;
 mod fuzz;
@@ -28,6 +29,10 @@ enum Task {
     Demo(demo::Arguments),
     /// Run every check and test; the last line is `N passed, N failed`.
     Test(test::Arguments),
+    /// Measure what is promised, each figure beside its baseline of the same run.
+    ///
+    /// Builds everything optimised first. Exits 0 when every figure could be measured, met or not.
+    Bench(bench::Arguments),
     /// Throw hostile packets at the wire: nothing may die, hang, keep a descriptor or grow.
     Fuzz(fuzz::Arguments),
 }
@@ -36,6 +41,7 @@ fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
+        Task::Bench(arguments) => bench::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
     };
     match result {

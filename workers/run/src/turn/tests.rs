@@ -450,7 +450,10 @@ async fn a_transcript_is_not_added_again_to_a_conversation_that_is_known() {
     .await;
     assert_eq!(fake.commit().messages.len(), 2);
     let asked = fake.requests.borrow()[0].messages.clone();
-    assert!(asked.iter().all(|m| !m.plain_text().contains("before")), "{asked:?}");
+    assert!(
+        asked.iter().all(|m| !m.plain_text().contains("before")),
+        "{asked:?}"
+    );
     assert_eq!(asked[0].plain_text(), "earlier");
 }
 
