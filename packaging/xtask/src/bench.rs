@@ -3,7 +3,7 @@
 //! Most are measured by the programs `bench-*` of the tests' crate, which print one JSON object;
 //! this builds everything optimised, runs them one after the other and judges.
 
-use crate::build;
+use crate::build::{self, Programs};
 use anyhow::{Context, Result, bail};
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -117,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
             bail!("no figure is called {name}; there are {}", known.join(", "));
         }
     }
-    let programs = build::build(!arguments.debug)?;
+    let programs = build::build(Programs::WithTests, !arguments.debug)?;
     let wanted =
         |row: &&Row| arguments.names.is_empty() || arguments.names.iter().any(|n| n == row.name);
     let mut figures = Map::new();
