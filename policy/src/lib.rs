@@ -12,6 +12,7 @@ pub mod exit;
 mod explain;
 mod identity;
 pub mod inforce;
+mod plan;
 mod precondition;
 pub mod probe;
 mod profile;
@@ -20,6 +21,7 @@ pub mod seccomp;
 pub mod spec;
 pub mod stage2;
 mod start;
+mod words;
 
 pub use compile::{CompileError, Launch, compile};
 pub use context::{Context, Declared, Inside, Server};

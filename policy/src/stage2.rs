@@ -1,9 +1,9 @@
 //! The second stage, in the worker: after its configuration, before the first hostile byte.
 
-use crate::compile::VARIANT;
 use crate::inforce::{InForce, OwnStatus};
 use crate::profile::{Profile, ProfileError, Variant};
 use crate::spec::SENTINEL;
+use crate::words::VARIANT;
 use ipc_proto::Role;
 use std::fs::File;
 use std::io;

@@ -80,6 +80,8 @@ fn interpreters_and_compilers_work_as_mcp_servers() {
         if installed(if command == "sh" { "cc" } else { command }) {
             says(&fixture, command, arguments, expected);
             ran += 1;
+        } else {
+            eprintln!("{command} is not installed in /usr and was left out");
         }
     }
     // A shell is everywhere, an interpreter or a compiler nearly so; nothing at all would mean

@@ -3,6 +3,7 @@
 use crate::fixture::{Ended, Fixture, is_root};
 use ipc_proto::Role;
 use mono_sys::process::{ExitStatus, try_wait, wait};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 fn ended_well(ended: &Ended) {
     assert_eq!(ended.status, ExitStatus::Exited(0), "{ended:?}");
@@ -367,4 +368,61 @@ fn a_process_does_not_outlive_the_one_that_started_it() {
             .unwrap()
     });
     assert_eq!(wait(&held.child.pidfd).unwrap(), ExitStatus::Signalled(9));
+}
+
+#[test]
+fn limits_are_in_force_and_cannot_be_raised() {
+    let fixture = Fixture::new();
+    let ask = "run:ulimit -n; ulimit -c; umask; ulimit -n 8192 || echo refused";
+    let fill = "run:head -c 300000000 /dev/zero >/tmp/big; wc -c </tmp/big";
+    let ended = fixture.probe(Role::Run, &[ask, fill]);
+    ended_well(&ended);
+    assert_eq!(ended.of(ask), "exit status: 0 4096|0|0022|refused");
+    assert_eq!(
+        ended.of(fill),
+        "exit status: 0 268435456",
+        "its own /tmp is bounded"
+    );
+    let bomb = "run:for i in $(seq 600); do sleep 60 >/dev/null 2>&1 & done 2>/dev/null";
+    let mut context = fixture.context(Role::Run);
+    // Processes are counted by user; the other tests' are not to be in the way, nor this in theirs.
+    if let Some(who) = &mut context.identity {
+        *who = policy::Identity::of(Role::Run, 1, policy::DEFAULT_BASE, None);
+        std::os::unix::fs::chown(fixture.path("workspace"), Some(who.uid), None).unwrap();
+    }
+    let ended = fixture.probe_with(Role::Run, &context, &[bomb, "list:/proc"]);
+    ended_well(&ended);
+    let names = ended.of("list:/proc").split(' ');
+    let processes = names.filter(|name| name.parse::<u32>().is_ok()).count();
+    assert!((400..=512).contains(&processes), "{processes} processes");
+}
+
+#[test]
+fn a_workspace_is_shared_by_its_group() {
+    if !is_root() {
+        eprintln!("only root can give a process a group: left out");
+        return;
+    }
+    const GROUP: u32 = 12345;
+    let fixture = Fixture::new();
+    let workspace = fixture.path("workspace");
+    let mut context = fixture.context(Role::Run);
+    std::os::unix::fs::chown(&workspace, Some(4321), Some(GROUP)).unwrap();
+    std::fs::set_permissions(&workspace, std::fs::Permissions::from_mode(0o2770)).unwrap();
+    let write = format!("write:{}/made", workspace.display());
+    let ended = fixture.probe_with(Role::Run, &context, &[&write]);
+    assert_eq!(
+        ended.status,
+        ExitStatus::Exited(i32::from(policy::exit::Step::Directory.code()))
+    );
+    assert!(
+        ended.error.contains("check the modes of the workspace"),
+        "{ended:?}"
+    );
+    context.identity.as_mut().unwrap().groups = vec![GROUP];
+    let ended = fixture.probe_with(Role::Run, &context, &[&write, "groups"]);
+    assert_eq!(ended.of(&write), "done");
+    assert_eq!(ended.of("groups"), GROUP.to_string());
+    let made = std::fs::metadata(workspace.join("made")).unwrap();
+    assert_eq!((made.gid(), made.mode() & 0o777), (GROUP, 0o664));
 }

@@ -1,0 +1,329 @@
+//! The view and the Landlock rules of one process, grant by grant.
+
+use crate::bundle::Bundle;
+use crate::compile::CompileError;
+use crate::context::{Context, Inside};
+use crate::profile::{Access, Proc, Profile, Subject, Variant};
+use crate::rights;
+use crate::spec::{Entry, View};
+use crate::words::Words;
+use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
+
+/// Where the scratch directory is inside a view.
+const SCRATCH: &str = "/scratch";
+/// Where the state directory is inside a view.
+const STATE: &str = "/state";
+/// Where its own temporary directory is inside a view.
+pub(crate) const TEMPORARY: &str = "/tmp";
+
+/// The file system of one process, as it comes together.
+pub(crate) struct Plan<'a> {
+    profile: &'a Profile,
+    context: &'a Context,
+    variant: Variant,
+    pub(crate) inside: Inside,
+    /// By path inside; a path sorts before what lies in it.
+    entries: BTreeMap<PathBuf, Entry>,
+    pub(crate) rules: BTreeMap<PathBuf, u64>,
+    hides: Vec<Entry>,
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(profile: &'a Profile, context: &'a Context, variant: Variant) -> Self {
+        Plan {
+            profile,
+            context,
+            variant,
+            inside: Inside::default(),
+            entries: BTreeMap::new(),
+            rules: BTreeMap::new(),
+            hides: Vec::new(),
+        }
+    }
+
+    pub(crate) fn grant_all(&mut self) -> Result<(), CompileError> {
+        for name in &self.profile.devices {
+            self.device(&Path::new("/dev").join(name));
+        }
+        if self.profile.temporary_bytes > 0 && !self.variant.degraded {
+            let bytes = self.profile.temporary_bytes;
+            let path = PathBuf::from(TEMPORARY);
+            self.entries
+                .insert(path.clone(), Entry::Temporary { path, bytes });
+            self.rule(Path::new(TEMPORARY), rights::of(Access::WriteExec, true));
+        }
+        let mut programs = false;
+        for grant in &self.profile.grants {
+            let access = grant.access.unwrap_or(Access::Read);
+            match grant.what {
+                Subject::Workspace => {
+                    self.inside.workspace = self.named(&self.context.workspace, None, access)?;
+                }
+                Subject::Scratch => {
+                    self.inside.scratch =
+                        self.named(&self.context.scratch, Some(SCRATCH), access)?;
+                }
+                Subject::State => {
+                    self.inside.state = self.named(&self.context.state, Some(STATE), access)?;
+                }
+                Subject::Declared => {
+                    for declared in &self.context.declared {
+                        self.show(&declared.path, &declared.path, declared.access)?;
+                    }
+                }
+                // Without a network they are of no use, and each costs a mount.
+                Subject::Resolver | Subject::Certificates if !self.variant.network => {}
+                Subject::Loader | Subject::Programs | Subject::Resolver | Subject::Certificates => {
+                    programs |= grant.what == Subject::Programs;
+                    if let Some(bundle) = grant.what.bundle().and_then(Bundle::named) {
+                        self.bundle(bundle);
+                    }
+                }
+            }
+        }
+        self.hide()?;
+        if self.variant.degraded {
+            let own = matches!(self.profile.proc, Proc::Own);
+            let path = Path::new(if own { "/proc/self" } else { "/proc" });
+            self.rule(path, rights::of(Access::Read, true));
+        } else {
+            self.rule(Path::new("/proc"), rights::of(Access::Read, true));
+            if self.entries.keys().any(|path| path.starts_with("/etc")) {
+                // A view's /etc has nothing but what was meant to be read.
+                self.rules.retain(|path, _| !path.starts_with("/etc"));
+                self.rule(Path::new("/etc"), rights::of(Access::Read, true));
+            }
+            if programs {
+                self.rule(Path::new("/"), rights::listing());
+            }
+        }
+        Ok(())
+    }
+
+    fn rule(&mut self, path: &Path, rights: u64) {
+        *self.rules.entry(path.to_owned()).or_default() |= rights;
+    }
+
+    fn device(&mut self, path: &Path) {
+        if !path.exists() {
+            return;
+        }
+        let entry = Entry::Show {
+            source: path.to_owned(),
+            path: path.to_owned(),
+            directory: false,
+            write: true,
+            execute: false,
+            device: true,
+        };
+        self.entries.insert(path.to_owned(), entry);
+        self.rule(path, rights::device());
+    }
+
+    /// Shows a path of the context, at a fixed place where the view has one.
+    fn named(
+        &mut self,
+        source: &Option<PathBuf>,
+        place: Option<&str>,
+        access: Access,
+    ) -> Result<Option<PathBuf>, CompileError> {
+        let Some(source) = source else {
+            return Ok(None);
+        };
+        let place = place.filter(|_| !self.variant.degraded);
+        let path = place.map_or_else(|| source.clone(), PathBuf::from);
+        self.show(source, &path, access)?;
+        Ok(Some(path))
+    }
+
+    fn show(&mut self, source: &Path, path: &Path, access: Access) -> Result<(), CompileError> {
+        check(source)?;
+        check(path)?;
+        let refuse = |reason| {
+            Err(CompileError::Path {
+                path: source.to_owned(),
+                reason,
+            })
+        };
+        let (Ok(real), Ok(metadata)) = (std::fs::canonicalize(source), std::fs::metadata(source))
+        else {
+            return refuse("it must exist and be reachable for the user that monod runs as");
+        };
+        // What lies in a workspace may have been made by an agent: a link there would make this
+        // grant one of the link's target. Links of the operator are resolved when the
+        // configuration is read.
+        if real != source {
+            return refuse("a granted path must not go through a symbolic link");
+        }
+        let directory = metadata.is_dir();
+        if !directory && !metadata.is_file() {
+            return refuse("only directories and regular files can be granted");
+        }
+        let write = matches!(access, Access::Write | Access::WriteExec);
+        let execute = matches!(access, Access::ReadExec | Access::WriteExec);
+        let covered = source == path && path.ancestors().skip(1).any(|above| {
+            matches!(self.entries.get(above), Some(Entry::Show { source, write: w, execute: x, .. })
+                    if source == above && *w == write && (*x || !execute))
+        });
+        if !covered {
+            let entry = Entry::Show {
+                source: source.to_owned(),
+                path: path.to_owned(),
+                directory,
+                write,
+                execute,
+                device: false,
+            };
+            self.entries.insert(path.to_owned(), entry);
+        }
+        self.rule(path, rights::of(access, directory));
+        Ok(())
+    }
+
+    fn bundle(&mut self, bundle: &Bundle) {
+        let degraded = self.variant.degraded;
+        for text in &bundle.shown {
+            let path = PathBuf::from(text);
+            let Ok(metadata) = std::fs::symlink_metadata(&path) else {
+                continue;
+            };
+            if let Ok(target) = std::fs::read_link(&path) {
+                self.entries
+                    .insert(path.clone(), Entry::Link { path, target });
+                continue;
+            }
+            let executes = bundle
+                .read_exec
+                .iter()
+                .any(|exec| Path::new(exec).starts_with(&path));
+            // Two bundles may show one place; what one needs the other doesn't take away.
+            let before = self.entries.get(&path);
+            let execute = executes || matches!(before, Some(Entry::Show { execute: true, .. }));
+            let entry = Entry::Show {
+                source: std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone()),
+                path: path.clone(),
+                directory: metadata.is_dir(),
+                write: false,
+                execute,
+                device: false,
+            };
+            self.entries.insert(path, entry);
+        }
+        for (paths, access) in [
+            (&bundle.read, Access::Read),
+            (&bundle.read_exec, Access::ReadExec),
+        ] {
+            for path in paths.iter().map(Path::new) {
+                // A link at this place ends in something that is granted at its own.
+                let Ok(metadata) = std::fs::symlink_metadata(path) else {
+                    continue;
+                };
+                if !metadata.is_symlink() {
+                    self.rule(path, rights::of(access, metadata.is_dir()));
+                }
+            }
+        }
+        for path in bundle.copied.iter().map(PathBuf::from) {
+            if degraded && path.is_file() {
+                self.rule(&path, rights::of(Access::Read, false));
+            }
+            self.entries.insert(path.clone(), Entry::Copy { path });
+        }
+        for (path, text) in &bundle.written {
+            let path = PathBuf::from(path);
+            if degraded && path.is_file() {
+                self.rule(&path, rights::of(Access::Read, false));
+            }
+            self.entries.insert(
+                path.clone(),
+                Entry::Text {
+                    path,
+                    text: text.clone(),
+                },
+            );
+        }
+    }
+
+    /// Covers what must not be seen, wherever a granted path would show it.
+    fn hide(&mut self) -> Result<(), CompileError> {
+        for hidden in &self.context.hidden {
+            check(hidden)?;
+            let shows = self.entries.values().filter_map(|entry| match entry {
+                Entry::Show {
+                    source,
+                    path,
+                    device: false,
+                    ..
+                } => hidden
+                    .strip_prefix(source)
+                    .ok()
+                    .map(|rest| (source, path.join(rest))),
+                _ => None,
+            });
+            for (granted, path) in shows {
+                // The role's own state directory lies in what is hidden, not the other way round.
+                let Ok(metadata) = std::fs::symlink_metadata(hidden) else {
+                    continue;
+                };
+                if self.variant.degraded {
+                    return Err(CompileError::Hidden {
+                        hidden: hidden.clone(),
+                        granted: granted.clone(),
+                        role: self.profile.role,
+                    });
+                }
+                self.hides.push(Entry::Hide {
+                    path,
+                    directory: metadata.is_dir(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn view(&self, words: &Words<'_>) -> View {
+        let fill = |entry: &Entry| match entry {
+            Entry::Text { path, text } => Entry::Text {
+                path: path.clone(),
+                text: words.fill(text),
+            },
+            other => other.clone(),
+        };
+        let entries = self
+            .entries
+            .values()
+            .map(fill)
+            .chain(self.hides.iter().cloned());
+        View {
+            entries: entries.collect(),
+            for_programs: matches!(self.profile.proc, Proc::Full),
+        }
+    }
+}
+
+/// Places that a view makes itself, or that no process gets.
+const RESERVED: [&str; 4] = ["/proc", "/dev", "/sys", "/.landlock"];
+
+fn check(path: &Path) -> Result<(), CompileError> {
+    let refuse = |reason| {
+        Err(CompileError::Path {
+            path: path.to_owned(),
+            reason,
+        })
+    };
+    let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    if !path.is_absolute() || !path.components().all(plain) {
+        return refuse("a granted path must be absolute and without `..`");
+    }
+    if path.to_str().is_none_or(|text| text.contains('\0')) {
+        return refuse("a granted path must be valid UTF-8");
+    }
+    if path == Path::new("/") {
+        return refuse("the root of the file system can't be granted; name what is needed");
+    }
+    if RESERVED.iter().any(|reserved| path.starts_with(reserved)) {
+        return refuse("this place is made by the sandbox itself; choose another");
+    }
+    Ok(())
+}
