@@ -178,7 +178,7 @@ pub const RULES: &[Rule] = &[
     rule(0x0285, "Run", STORE, Serving, MANY, (0, 1)),
     rule(0x0286, "Committedness", STORE, Serving, MANY, (0, 0)),
     // artifact
-    rule(0x0301, "Publish", RUN, Serving, MANY, (1, 1)),
+    rule(0x0301, "Publish", RUN, Serving, MANY, (0, 1)),
     rule(0x0302, "Finalise", RUN, Serving, ONCE, (0, 0)),
     rule(0x0303, "Discard", RUN, Serving, ONCE, (0, 0)),
     rule(0x0304, "Open", READERS, Serving, MANY, (0, 0)),
@@ -414,8 +414,8 @@ mod tests {
             twice.to_string(),
             "protocol violation: expected BeginRun once, got a second one"
         );
-        assert!(guard.admit(0x0301, 0).is_err());
         assert!(guard.admit(0x0301, 1).is_ok());
         assert!(guard.admit(0x0301, 2).is_err());
+        assert!(guard.admit(0x0202, 1).is_err());
     }
 }

@@ -70,7 +70,8 @@ messages! {
     /// Requests. Run and conversation are the grant's.
     pub enum Request, descriptors 1 {
         /// From a run: publish the file behind the one descriptor, opened read-only, which must be
-        /// the file at `path` below `root`.
+        /// the file at `path` below `root`. Without a descriptor the run could not open it: a
+        /// failure that takes its place in the reply.
         Publish {
             /// Authorised root.
             root: Root,

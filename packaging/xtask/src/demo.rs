@@ -117,7 +117,7 @@ fn prepare(folder: &Path, programs: &Path, port: u16) -> Result<PathBuf> {
             }),
         ),
         None => {
-            let fixture = programs.join("mono-mcp-fixture");
+            let fixture = programs.join("mcp-fixture");
             (
                 "fixture",
                 json!({ "command": fixture, "sandbox": { "readableRoots": [programs] } }),

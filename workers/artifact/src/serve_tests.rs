@@ -88,12 +88,12 @@ impl Place {
     /// Waits for what happens after a channel has ended.
     async fn until_empty(&self) {
         let empty = async {
-            while self.shared.desk.shelf.count() > 0 {
+            // An entry leaves the shelf a moment before its bytes leave the account.
+            while self.shared.desk.shelf.count() > 0 || self.shared.desk.shelf.used() > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
         tokio::time::timeout(SOON, empty).await.unwrap();
-        assert_eq!(self.shared.desk.shelf.used(), 0);
     }
 }
 

@@ -79,7 +79,7 @@ impl VerifyError {
     #[must_use]
     pub const fn code(&self) -> Code {
         match self {
-            Self::Missing { .. } => Code::Missing,
+            Self::Missing { .. } | Self::NoDescriptor => Code::Missing,
             Self::TooLarge(_) => Code::TooLarge,
             _ => Code::PublishFailed,
         }

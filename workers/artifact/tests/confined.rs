@@ -100,7 +100,7 @@ fn confined(place: &Place, state: Dir, workspace: Dir, scratch: Dir, sources: [F
     published(&publish(Root::Outbound, "out.txt", Some(out)));
     assert_eq!(
         refused(&publish(Root::Workspace, "small.txt", None)),
-        "artifact_publish_failed"
+        "artifact_missing"
     );
     session.finalise().unwrap().unwrap();
     let wish = Wish {

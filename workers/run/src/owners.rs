@@ -153,8 +153,9 @@ pub enum Publication {
 /// A file for the artifact worker, opened here.
 #[derive(Debug)]
 pub struct Handover {
-    /// The descriptor, read-only.
-    pub file: OwnedFd,
+    /// The descriptor, read-only; `None` when the file can't be opened, which is a failure that
+    /// the reply shows.
+    pub file: Option<OwnedFd>,
     /// The root that it was opened beneath.
     pub root: Root,
     /// Its path below that root.

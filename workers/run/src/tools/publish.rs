@@ -61,12 +61,12 @@ pub async fn run(
     artifacts: &impl Artifacts,
     args: Args,
 ) -> Result<(ToolOutput, Option<ReplyPart>), Lost> {
-    let Some(opened) = open(places, &args.path) else {
-        // Why it can't be opened is not told: the tool must not become an oracle for what exists
-        // outside its roots.
-        return Ok((failure("artifact_missing"), None));
+    // Why a file can't be opened is not told: the tool must not become an oracle for what exists
+    // outside its roots. The owner counts the failure and gives the part that shows it.
+    let (root, path, file) = match open(places, &args.path) {
+        Some((root, path, file)) => (root, path, Some(file)),
+        None => (Root::Workspace, beginning(&args.path).to_owned(), None),
     };
-    let (root, path, file) = opened;
     let handover = Handover {
         file,
         root,
@@ -81,6 +81,11 @@ pub async fn run(
         },
         Publication::Refused { code, part } => (failure(&code), part),
     })
+}
+
+/// As much of a path as the request holds.
+fn beginning(path: &str) -> &str {
+    &path[..path.floor_char_boundary(MAX_PATH)]
 }
 
 fn success(part: &ReplyPart) -> Option<ToolOutput> {
@@ -196,8 +201,14 @@ mod tests {
 
     impl Artifacts for Shelf {
         async fn publish(&self, handover: Handover) -> Result<Publication, Lost> {
+            let Some(file) = handover.file else {
+                return Ok(Publication::Refused {
+                    code: "artifact_missing".to_owned(),
+                    part: None,
+                });
+            };
             let mut text = String::new();
-            File::from(handover.file).read_to_string(&mut text).unwrap();
+            File::from(file).read_to_string(&mut text).unwrap();
             self.taken
                 .borrow_mut()
                 .push((handover.root, handover.path, text));

@@ -322,7 +322,7 @@ impl Artifacts for Fake {
     async fn publish(&self, handover: Handover) -> Result<Publication, Lost> {
         self.note("publish".into())?;
         let mut content = String::new();
-        File::from(handover.file)
+        File::from(handover.file.unwrap())
             .read_to_string(&mut content)
             .unwrap();
         let part = attachment(&content);
