@@ -144,6 +144,12 @@ fn filter(text: &mut String, stage: &str, filter: &Filter) {
         names
     };
     wrap(text, &format!("{stage} allows: "), named(Action::Allow));
+    if filter.unlisted == Action::Allow {
+        let _ = writeln!(
+            text,
+            "{stage} leaves what it doesn't list to the stage before"
+        );
+    }
     wrap(text, &format!("{stage} kills: "), named(Action::Kill));
     let mut rows: Vec<String> = filter
         .calls

@@ -199,6 +199,10 @@ pub struct Stage {
     /// Ending the process.
     #[serde(default)]
     pub kill: Vec<String>,
+    /// Only for a second stage that takes a little away: calls that no set lists are left to the
+    /// first. It keeps the list of ordinary programs from being read and installed twice.
+    #[serde(default)]
+    pub rest_as_before: bool,
 }
 
 /// What a filter depends on beside the role.
@@ -369,6 +373,13 @@ impl Profile {
                 grant.what
             ));
         }
+        let leaves = self
+            .stage2
+            .as_ref()
+            .is_some_and(|stage2| stage2.rest_as_before);
+        if self.stage1.rest_as_before || leaves != (role == Role::Run) {
+            return Some("`rest-as-before` is for the second stage of the run worker".into());
+        }
         let unknown = |stage: &Stage| {
             let mut sets = stage.sets();
             sets.find(|set| !set_names().any(|name| name == *set))
@@ -419,7 +430,13 @@ impl Profile {
         let allow: Vec<&str> = stage2.allowed(variant).collect();
         let kill: Vec<&str> = stage2.kill.iter().map(String::as_str).collect();
         Filter::from_sets(&allow, &kill)
-            .map(Some)
+            .map(|filter| {
+                Some(if stage2.rest_as_before {
+                    filter.rest_allowed()
+                } else {
+                    filter
+                })
+            })
             .map_err(|source| ProfileError::Set {
                 role: self.role,
                 source,

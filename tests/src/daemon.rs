@@ -1,8 +1,9 @@
 //! A real `monod` with real confined workers in a folder of its own, driven through `monoctl`.
 
+use crate::node;
+pub use crate::send::{Sending, Sent};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -37,6 +38,7 @@ pub struct Setup {
     folder: TempDir,
     /// The configuration; change it before [`Setup::start`].
     pub config: Value,
+    raw: Option<String>,
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
 }
@@ -50,23 +52,19 @@ pub struct Daemon {
     setup: (Vec<String>, Vec<(String, String)>),
 }
 
-/// What `monoctl send --json` printed.
-#[derive(Debug)]
-pub struct Sent {
-    /// Every line.
-    pub events: Vec<Value>,
-    /// The last one.
-    pub finish: Value,
-    /// Exit code.
-    pub code: i32,
-}
-
-impl Sent {
-    /// The answer's text.
-    #[must_use]
-    pub fn text(&self) -> &str {
-        self.finish["text"].as_str().unwrap_or_default()
+/// Waits until something is so.
+///
+/// # Errors
+/// When it isn't in time.
+pub fn wait_for(what: &str, wish: impl Fn() -> bool) -> Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !wish() {
+        if Instant::now() > deadline {
+            bail!("not in time: {what}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
+    Ok(())
 }
 
 impl Setup {
@@ -91,6 +89,7 @@ impl Setup {
         Ok(Self {
             folder,
             config,
+            raw: None,
             arguments: vec![],
             environment: vec![],
         })
@@ -115,6 +114,33 @@ impl Setup {
         self.config["runtime"]["retry"] = json!({ "backoffMs": 10, "maxBackoffMs": 50 });
         self.config["providers"] =
             json!({ "test": { "baseUrl": format!("http://{address}/v1"), "wire": wire } });
+        self
+    }
+
+    /// The reference MCP server over stdio.
+    #[must_use]
+    pub fn everything(self, name: &str) -> Self {
+        let script = node::server_everything();
+        let script = script.to_string_lossy();
+        self.server(
+            name,
+            &node::node(),
+            &[&script, "stdio"],
+            &[node::node_modules()],
+        )
+    }
+
+    /// An MCP server over streamable HTTP.
+    #[must_use]
+    pub fn http_server(mut self, name: &str, url: &str) -> Self {
+        self.config["tools"]["mcpServers"][name] = json!({ "type": "http", "url": url });
+        self
+    }
+
+    /// Text in place of the configuration.
+    #[must_use]
+    pub fn raw(mut self, text: &str) -> Self {
+        self.raw = Some(text.to_owned());
         self
     }
 
@@ -155,8 +181,7 @@ impl Setup {
     /// # Errors
     /// When it can't be started.
     pub fn launch(self) -> Result<Daemon> {
-        let path = self.folder.path().join("mono-agent.config.json");
-        std::fs::write(&path, serde_json::to_vec_pretty(&self.config)?)?;
+        self.write_config()?;
         let socket = self.folder.path().join("monod.sock");
         let setup = (self.arguments, self.environment);
         let child = spawn(self.folder.path(), &socket, &setup)?;
@@ -168,31 +193,46 @@ impl Setup {
         })
     }
 
+    fn write_config(&self) -> Result<()> {
+        let text = match &self.raw {
+            Some(text) => text.clone(),
+            None => serde_json::to_string_pretty(&self.config)?,
+        };
+        Ok(std::fs::write(
+            self.folder.path().join("mono-agent.config.json"),
+            text,
+        )?)
+    }
+
     /// Starts the daemon where it is expected to refuse; returns its exit code and its words.
     ///
     /// # Errors
     /// When it starts nevertheless.
     pub fn refused(self) -> Result<(i32, String)> {
-        let path = self.folder.path().join("mono-agent.config.json");
-        std::fs::write(&path, serde_json::to_vec_pretty(&self.config)?)?;
+        self.write_config()?;
         let socket = self.folder.path().join("monod.sock");
-        let mut child = spawn(
+        let child = spawn(
             self.folder.path(),
             &socket,
             &(self.arguments, self.environment),
         )?;
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok((status.code().unwrap_or(-1), log_of(self.folder.path())));
-            }
-            if Instant::now() > deadline {
-                child.kill()?;
-                child.wait()?;
-                bail!("it started:\n{}", log_of(self.folder.path()));
-            }
-            std::thread::sleep(Duration::from_millis(10));
+        refusal(child, self.folder.path())
+    }
+}
+
+/// Waits for the end of a daemon that is expected to refuse.
+fn refusal(mut child: Child, folder: &Path) -> Result<(i32, String)> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok((status.code().unwrap_or(-1), log_of(folder)));
         }
+        if Instant::now() > deadline {
+            child.kill()?;
+            child.wait()?;
+            bail!("it started:\n{}", log_of(folder));
+        }
+        std::thread::sleep(Duration::from_millis(10));
     }
 }
 
@@ -291,17 +331,9 @@ impl Daemon {
     /// # Errors
     /// When monoctl can't be started.
     pub fn start_send(&self, conversation: &str, text: &str) -> Result<Sending> {
-        let mut child = self
-            .monoctl()
-            .args(["send", "--json", "--conversation", conversation, "--", text])
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdout = child.stdout.take().context("no stdout")?;
-        Ok(Sending {
-            child,
-            lines: BufReader::new(stdout),
-            events: vec![],
-        })
+        let mut command = self.monoctl();
+        command.args(["send", "--json", "--conversation", conversation, "--", text]);
+        Sending::start(&mut command)
     }
 
     /// `monoctl status --json`.
@@ -323,6 +355,63 @@ impl Daemon {
             .and_then(|all| all.iter().find(|w| w["role"] == role && w["pid"].is_i64()))
             .with_context(|| format!("no {role} worker"))?;
         Ok(i32::try_from(worker["pid"].as_i64().unwrap_or(0))?)
+    }
+
+    /// Waits until another process than `old` serves an always-on role.
+    ///
+    /// # Errors
+    /// When none does in time.
+    pub fn wait_replaced(&mut self, role: &str, old: i32) -> Result<()> {
+        self.wait_until(&format!("serving {role} again"), |status| {
+            let workers = status["workers"].as_array();
+            workers.into_iter().flatten().any(|w| {
+                w["role"] == role
+                    && w["state"] == "serving"
+                    && w["pid"].as_i64() != Some(old.into())
+            })
+        })
+    }
+
+    /// The workers of a role in a state, as `monoctl status` lists them.
+    ///
+    /// # Errors
+    /// When there is no daemon.
+    pub fn workers(&self, role: &str, state: &str) -> Result<Vec<Value>> {
+        let status = self.status()?;
+        let all = status["workers"].as_array().cloned().unwrap_or_default();
+        let wanted = |w: &Value| w["role"] == role && w["state"] == state;
+        Ok(all.into_iter().filter(wanted).collect())
+    }
+
+    /// `monoctl runs show`.
+    ///
+    /// # Errors
+    /// When there is no such run.
+    pub fn show(&self, run: &str) -> Result<Value> {
+        self.json(&["runs", "show", run])
+    }
+
+    /// Fetches a published file with `monoctl artifacts get`.
+    ///
+    /// # Errors
+    /// With its words when it refuses.
+    pub fn fetch(&self, id: &str) -> Result<Vec<u8>> {
+        let out = self.run(&["artifacts", "get", id, "-o", "-"])?;
+        if !out.status.success() {
+            bail!("{}", String::from_utf8_lossy(&out.stderr));
+        }
+        Ok(out.stdout)
+    }
+
+    /// Starts a second daemon in the same folder, which is expected to refuse.
+    ///
+    /// # Errors
+    /// When it starts nevertheless.
+    pub fn refused_beside(&self) -> Result<(i32, String)> {
+        refusal(
+            spawn(self.folder(), &self.socket, &self.setup)?,
+            self.folder(),
+        )
     }
 
     /// `kill -9` of a process.
@@ -388,6 +477,21 @@ impl Daemon {
         }
     }
 
+    /// Waits until the daemon has ended by itself and returns its exit code.
+    ///
+    /// # Errors
+    /// When it doesn't end in time.
+    pub fn wait_end(&mut self) -> Result<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status.code().unwrap_or(-1));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        bail!("monod did not stop:\n{}", self.log())
+    }
+
     /// Ends the daemon as an operator would and returns its exit code.
     ///
     /// # Errors
@@ -398,14 +502,7 @@ impl Daemon {
             return Ok(status.code().unwrap_or(-1));
         }
         kill(nix::unistd::Pid::from_raw(self.pid()), Signal::SIGTERM)?;
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait()? {
-                return Ok(status.code().unwrap_or(-1));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        bail!("monod did not stop:\n{}", self.log())
+        self.wait_end()
     }
 
     /// `kill -9` of the daemon.
@@ -437,67 +534,5 @@ impl Drop for Daemon {
         if std::thread::panicking() {
             eprintln!("--- monod.log ---\n{}", self.log());
         }
-    }
-}
-
-/// A `monoctl send` under way.
-#[derive(Debug)]
-pub struct Sending {
-    child: Child,
-    lines: BufReader<std::process::ChildStdout>,
-    events: Vec<Value>,
-}
-
-impl Sending {
-    /// Reads until an event of this type has come.
-    ///
-    /// # Errors
-    /// When the run ends before.
-    pub fn until(&mut self, kind: &str) -> Result<Value> {
-        loop {
-            let event = self
-                .next_event()?
-                .with_context(|| format!("the run ended without {kind}: {:?}", self.events))?;
-            if event["type"] == kind {
-                return Ok(event);
-            }
-        }
-    }
-
-    fn next_event(&mut self) -> Result<Option<Value>> {
-        let mut line = String::new();
-        if self.lines.read_line(&mut line)? == 0 {
-            return Ok(None);
-        }
-        let event: Value = serde_json::from_str(&line).with_context(|| line.clone())?;
-        self.events.push(event.clone());
-        Ok(Some(event))
-    }
-
-    /// Reads to the end.
-    ///
-    /// # Errors
-    /// When monoctl printed something else than JSON lines.
-    pub fn finish(mut self) -> Result<Sent> {
-        while self.next_event()?.is_some() {}
-        let code = self.child.wait()?.code().unwrap_or(-1);
-        let finish = self.events.last().cloned().unwrap_or(Value::Null);
-        Ok(Sent {
-            events: self.events,
-            finish,
-            code,
-        })
-    }
-
-    /// Ends monoctl as Ctrl-C does.
-    ///
-    /// # Errors
-    /// When it is gone already.
-    pub fn interrupt(&self) -> Result<()> {
-        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
-        Ok(nix::sys::signal::kill(
-            pid,
-            nix::sys::signal::Signal::SIGINT,
-        )?)
     }
 }

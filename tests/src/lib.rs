@@ -3,7 +3,12 @@
 
 pub mod bench;
 pub mod daemon;
+pub mod everything;
 pub mod fuzz;
+pub mod http;
 pub mod mock_model;
+pub mod model;
 pub mod node;
+pub mod processes;
 pub mod program;
+pub mod send;

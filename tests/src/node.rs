@@ -53,10 +53,15 @@ fn install(root: &Path) -> Result<(), String> {
     let lockfile = std::fs::read(root.join("package-lock.json")).map_err(|e| e.to_string())?;
     let modules = root.join("node_modules");
     let mark = modules.join(".installed-from");
+    let installed = || std::fs::read(&mark).is_ok_and(|installed| installed == lockfile);
+    // A user who may only read what another one installed can use it.
+    if installed() {
+        return Ok(());
+    }
     let lock = File::create(root.join(".install.lock")).map_err(|e| e.to_string())?;
     // Released when `lock` is dropped, also when the process is killed.
     lock.lock().map_err(|e| e.to_string())?;
-    if std::fs::read(&mark).is_ok_and(|installed| installed == lockfile) {
+    if installed() {
         return Ok(());
     }
     let npm = Command::new("npm")
@@ -69,5 +74,5 @@ fn install(root: &Path) -> Result<(), String> {
         let text = String::from_utf8_lossy(&npm.stderr).into_owned();
         return Err(format!("npm ci: {}: {text}", npm.status));
     }
-    std::fs::write(&mark, lockfile).map_err(|e| e.to_string())
+    std::fs::write(&mark, &lockfile).map_err(|e| e.to_string())
 }

@@ -89,6 +89,9 @@ impl Decision {
 pub struct Filter {
     /// Listed calls.
     pub calls: BTreeMap<u32, Decision>,
+    /// For calls that no list names: [`UNLISTED`], or allowed in a filter that comes on top of one
+    /// that says so already.
+    pub unlisted: Action,
 }
 
 /// For calls that no list names.
@@ -104,6 +107,12 @@ impl Filter {
     /// [`SetError`] for a set, call or value that doesn't exist.
     pub fn from_sets(allow: &[&str], kill: &[&str]) -> Result<Self, SetError> {
         sets::combine(allow, kill)
+    }
+
+    /// The same filter with every unlisted call allowed.
+    pub(crate) fn rest_allowed(mut self) -> Self {
+        self.unlisted = Action::Allow;
+        self
     }
 
     /// The program for this machine.

@@ -197,7 +197,10 @@ pub(super) fn combine(allow: &[&str], kill: &[&str]) -> Result<Filter, SetError>
     for decision in calls.values_mut() {
         simplify(decision);
     }
-    Ok(Filter { calls })
+    Ok(Filter {
+        calls,
+        unlisted: super::UNLISTED,
+    })
 }
 
 fn add(calls: &mut BTreeMap<u32, Decision>, set: &Set<'_>, action: Action) -> Result<(), SetError> {

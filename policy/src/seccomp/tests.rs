@@ -54,7 +54,7 @@ fn decide(filter: &Filter, call: &Call) -> Action {
         (bits == condition.value) == condition.equal
     };
     let Some(decision) = filter.calls.get(&call.number) else {
-        return UNLISTED;
+        return filter.unlisted;
     };
     let mut rules = decision.rules.iter();
     let rule = rules.find(|rule| rule.conditions.iter().all(holds));
@@ -153,7 +153,11 @@ fn calls_of_other_tables_end_the_process() {
         };
         assert_eq!(run(&program, &other), kill, "{name}");
         let unknown = Call::native(9999, [0; 6]);
-        assert_eq!(run(&program, &unknown), Some(UNLISTED.value()), "{name}");
+        assert_eq!(
+            run(&program, &unknown),
+            Some(filter.unlisted.value()),
+            "{name}"
+        );
     }
 }
 

@@ -21,7 +21,9 @@ fn main() -> ExitCode {
             }
         }
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
     let served = runtime.and_then(|runtime| {
         runtime.block_on(async {
             let mock = MockModel::start_on(port).await?;

@@ -60,25 +60,39 @@ fn speaker(role: Option<&str>) -> Speaker {
 
 /// The conversation of a request, oldest first.
 pub(super) fn turns(api: Api, body: &Value) -> Vec<Turn> {
-    let list = |key: &str| body.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let list = |key: &str| {
+        body.get(key)
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default()
+    };
     let role = |v: &Value| speaker(v.get("role").and_then(Value::as_str));
     let mut out = Vec::new();
     match api {
         Api::Chat => {
             for message in list("messages") {
                 let text = text_of(message.get("content").unwrap_or(&Value::Null));
-                out.push(Turn { speaker: role(&message), text });
+                out.push(Turn {
+                    speaker: role(&message),
+                    text,
+                });
             }
         }
         Api::Responses => {
             if let Some(text) = body.get("input").and_then(Value::as_str) {
-                out.push(Turn { speaker: Speaker::User, text: text.to_owned() });
+                out.push(Turn {
+                    speaker: Speaker::User,
+                    text: text.to_owned(),
+                });
             }
             for item in list("input") {
                 match item.get("type").and_then(Value::as_str) {
                     Some("function_call_output") => {
                         let text = text_of(item.get("output").unwrap_or(&Value::Null));
-                        out.push(Turn { speaker: Speaker::Tool, text });
+                        out.push(Turn {
+                            speaker: Speaker::Tool,
+                            text,
+                        });
                     }
                     Some("function_call" | "reasoning") => {}
                     _ => out.push(Turn {
@@ -92,20 +106,34 @@ pub(super) fn turns(api: Api, body: &Value) -> Vec<Turn> {
             for message in list("messages") {
                 // Results come inside a user message, each a turn of its own.
                 let content = message.get("content").cloned().unwrap_or_default();
-                let is_result = |p: &&Value| p.get("type").and_then(Value::as_str) == Some("tool_result");
+                let is_result =
+                    |p: &&Value| p.get("type").and_then(Value::as_str) == Some("tool_result");
                 let parts = content.as_array().cloned().unwrap_or_default();
                 let results: Vec<&Value> = parts.iter().filter(is_result).collect();
                 if results.is_empty() {
-                    out.push(Turn { speaker: role(&message), text: text_of(&content) });
+                    out.push(Turn {
+                        speaker: role(&message),
+                        text: text_of(&content),
+                    });
                 }
                 for result in results {
                     let text = text_of(result.get("content").unwrap_or(&Value::Null));
-                    out.push(Turn { speaker: Speaker::Tool, text });
+                    out.push(Turn {
+                        speaker: Speaker::Tool,
+                        text,
+                    });
                 }
             }
         }
     }
     out
+}
+
+/// A message without what the agent's host put before it: the account of a turn that failed quotes
+/// that turn's directives.
+pub(super) fn own_words(text: &str) -> &str {
+    text.rsplit_once("</host-note>")
+        .map_or(text, |(_, own)| own)
 }
 
 /// Names of the tools on offer.
@@ -122,7 +150,12 @@ pub(super) fn tools(body: &Value) -> Vec<String> {
 /// The offered tool meant by `wanted`: exactly, or with something before it and a separator.
 pub(super) fn pick<'a>(tools: &'a [String], wanted: &str) -> Option<&'a str> {
     let behind = |name: &&String| {
-        name.strip_suffix(wanted).is_some_and(|before| before.ends_with(['_', '.', '-', '/', ':']))
+        name.strip_suffix(wanted)
+            .is_some_and(|before| before.ends_with(['_', '.', '-', '/', ':']))
     };
-    tools.iter().find(|t| *t == wanted).or_else(|| tools.iter().find(behind)).map(String::as_str)
+    tools
+        .iter()
+        .find(|t| *t == wanted)
+        .or_else(|| tools.iter().find(behind))
+        .map(String::as_str)
 }

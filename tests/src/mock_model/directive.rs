@@ -1,6 +1,6 @@
 //! Directives in a message, and the behaviour they add up to.
 
-use super::conversation::{Api, Speaker, Turn, pick};
+use super::conversation::{Api, Speaker, Turn, own_words, pick};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -15,7 +15,9 @@ struct Directive {
 fn directives(text: &str, model: &str) -> Vec<Directive> {
     let mut out = Vec::new();
     for part in text.split("[[mock").skip(1) {
-        let Some(inner) = part.split("]]").next() else { continue };
+        let Some(inner) = part.split("]]").next() else {
+            continue;
+        };
         let (only, inner) = match inner.strip_prefix('@') {
             Some(rest) => match rest.split_once(':') {
                 Some((only, inner)) => (Some(only), inner),
@@ -28,7 +30,10 @@ fn directives(text: &str, model: &str) -> Vec<Directive> {
         };
         if only.is_none_or(|only| only == model) {
             let (name, rest) = inner.split_once(char::is_whitespace).unwrap_or((inner, ""));
-            out.push(Directive { name: name.to_owned(), rest: rest.trim().to_owned() });
+            out.push(Directive {
+                name: name.to_owned(),
+                rest: rest.trim().to_owned(),
+            });
         }
     }
     out
@@ -79,11 +84,14 @@ pub(super) fn behaviour(api: Api, model: &str, turns: &[Turn], tools: &[String])
     let is_user = |t: &Turn| t.speaker == Speaker::User;
     let at = turns
         .iter()
-        .rposition(|t| is_user(t) && t.text.contains("[[mock"))
+        .rposition(|t| is_user(t) && own_words(&t.text).contains("[[mock"))
         .or_else(|| turns.iter().rposition(is_user));
-    let text = at.map_or("", |at| turns[at].text.as_str());
+    let text = at.map_or("", |at| own_words(&turns[at].text));
     let after = at.map_or(&turns[..0], |at| &turns[at + 1..]);
-    let results: Vec<&Turn> = after.iter().filter(|t| t.speaker == Speaker::Tool).collect();
+    let results: Vec<&Turn> = after
+        .iter()
+        .filter(|t| t.speaker == Speaker::Tool)
+        .collect();
 
     let mut b = Behaviour {
         said: Said::Text("pong".to_owned()),
@@ -107,7 +115,10 @@ pub(super) fn behaviour(api: Api, model: &str, turns: &[Turn], tools: &[String])
     for Directive { name, rest } in directives(text, model) {
         let words: Vec<&str> = rest.split_whitespace().collect();
         let number = |at: usize, default: u64| {
-            words.get(at).and_then(|w| w.parse::<u64>().ok()).unwrap_or(default)
+            words
+                .get(at)
+                .and_then(|w| w.parse::<u64>().ok())
+                .unwrap_or(default)
         };
         let count = |at: usize| usize::try_from(number(at, 2)).unwrap_or(usize::MAX);
         match name.as_str() {
@@ -123,12 +134,17 @@ pub(super) fn behaviour(api: Api, model: &str, turns: &[Turn], tools: &[String])
                 b.said = Said::Text("word ".repeat(words).trim_end().to_owned());
             }
             "tool" => {
-                let (name, arguments) = rest.split_once(char::is_whitespace).unwrap_or((&rest, "{}"));
-                let arguments = serde_json::from_str(arguments).unwrap_or_else(|_| json!({"input": arguments}));
+                let (name, arguments) = rest
+                    .split_once(char::is_whitespace)
+                    .unwrap_or((&rest, "{}"));
+                let arguments =
+                    serde_json::from_str(arguments).unwrap_or_else(|_| json!({"input": arguments}));
                 calls.push((name.to_owned(), arguments));
             }
             "bigtool" => {
-                let size = usize::try_from(number(1, 2 << 20)).unwrap_or(0).min(64 << 20);
+                let size = usize::try_from(number(1, 2 << 20))
+                    .unwrap_or(0)
+                    .min(64 << 20);
                 let name = words.first().copied().unwrap_or("echo");
                 calls.push((name.to_owned(), json!({"message": "x".repeat(size)})));
             }
@@ -149,7 +165,10 @@ pub(super) fn behaviour(api: Api, model: &str, turns: &[Turn], tools: &[String])
     if let Some((wanted, arguments)) = calls.get(results.len()) {
         match pick(tools, wanted) {
             Some(name) => {
-                b.said = Said::Call { name: name.to_owned(), arguments: arguments.to_string() };
+                b.said = Said::Call {
+                    name: name.to_owned(),
+                    arguments: arguments.to_string(),
+                };
             }
             None => b.missing = Some(wanted.clone()),
         }
@@ -170,7 +189,10 @@ mod tests {
     use super::*;
 
     fn turn(speaker: Speaker, text: &str) -> Turn {
-        Turn { speaker, text: text.to_owned() }
+        Turn {
+            speaker,
+            text: text.to_owned(),
+        }
     }
 
     fn decide(turns: &[Turn]) -> Behaviour {
@@ -180,27 +202,50 @@ mod tests {
     #[test]
     fn without_a_directive_it_says_pong() {
         assert_eq!(decide(&[]).said, Said::Text("pong".into()));
-        assert_eq!(decide(&[turn(Speaker::User, "hi")]).said, Said::Text("pong".into()));
+        assert_eq!(
+            decide(&[turn(Speaker::User, "hi")]).said,
+            Said::Text("pong".into())
+        );
     }
 
     #[test]
     fn tools_are_called_once_each_and_in_order() {
-        let mut turns =
-            vec![turn(Speaker::User, "[[mock:tool echo {\"a\":1}]] [[mock:tool nope]] [[mock:text end]]")];
-        let call = |said: &Said| matches!(said, Said::Call { name, .. } if name == "mcp__mini__echo");
+        let mut turns = vec![turn(
+            Speaker::User,
+            "[[mock:tool echo {\"a\":1}]] [[mock:tool nope]] [[mock:text end]]",
+        )];
+        let call =
+            |said: &Said| matches!(said, Said::Call { name, .. } if name == "mcp__mini__echo");
         assert!(call(&decide(&turns).said));
         turns.push(turn(Speaker::Tool, "r1"));
         let second = decide(&turns);
-        assert_eq!((second.missing.as_deref(), &second.said), (Some("nope"), &Said::Text("end".into())));
+        assert_eq!(
+            (second.missing.as_deref(), &second.said),
+            (Some("nope"), &Said::Text("end".into()))
+        );
         turns.push(turn(Speaker::Tool, "r2"));
         turns.push(turn(Speaker::User, "a reminder of the host"));
         assert_eq!(decide(&turns).said, Said::Text("end".into()));
     }
 
     #[test]
+    fn directives_that_a_host_note_quotes_are_not_obeyed() {
+        let text = "<host-note kind=\"x\">\n> [[mock:hang]]\n</host-note>\n[[mock:text fine]]";
+        let b = decide(&[turn(Speaker::User, text)]);
+        assert!(!b.hang);
+        assert_eq!(b.said, Said::Text("fine".into()));
+    }
+
+    #[test]
     fn a_directive_may_hold_for_one_model() {
         let text = "[[mock@other:status 401]] [[mock@m:status 429 7]]";
         let b = decide(&[turn(Speaker::User, text)]);
-        assert_eq!(b.refuse, Some(Refuse { status: 429, retry_after: Some("7".into()) }));
+        assert_eq!(
+            b.refuse,
+            Some(Refuse {
+                status: 429,
+                retry_after: Some("7".into())
+            })
+        );
     }
 }

@@ -85,7 +85,11 @@ impl MockModel {
         let address = listener.local_addr()?;
         let state = Arc::new(Mutex::new(State::default()));
         let task = tokio::spawn(accept(listener, state.clone()));
-        Ok(Self { address, state, task })
+        Ok(Self {
+            address,
+            state,
+            task,
+        })
     }
 
     /// Where it listens.
@@ -154,14 +158,21 @@ impl Body for Stream {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<std::io::Result<BodyFrame<Bytes>>>> {
-        self.0.poll_recv(cx).map(|item| item.map(|bytes| bytes.map(BodyFrame::data)))
+        self.0
+            .poll_recv(cx)
+            .map(|item| item.map(|bytes| bytes.map(BodyFrame::data)))
     }
 }
 
-fn respond(status: u16, content_type: &str, retry_after: Option<&str>) -> (mpsc::Sender<std::io::Result<Bytes>>, Response<Stream>) {
+fn respond(
+    status: u16,
+    content_type: &str,
+    retry_after: Option<&str>,
+) -> (mpsc::Sender<std::io::Result<Bytes>>, Response<Stream>) {
     let (feed, stream) = mpsc::channel(16);
     let mut response = Response::new(Stream(stream));
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     if let Ok(value) = content_type.parse() {
         headers.insert("content-type", value);
@@ -179,7 +190,10 @@ fn reply(status: u16, value: &Value, retry_after: Option<&str>) -> Response<Stre
     response
 }
 
-async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<Response<Stream>, Infallible> {
+async fn answer(
+    request: Request<Incoming>,
+    state: Arc<Mutex<State>>,
+) -> Result<Response<Stream>, Infallible> {
     let (head, body) = request.into_parts();
     let path = head.uri.path().replace("//", "/");
     let path = path.strip_prefix("/v1").unwrap_or(&path);
@@ -187,8 +201,13 @@ async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<
         (&Method::GET, "/health") => return Ok(reply(200, &json!({"ok": true}), None)),
         (&Method::GET, "/stats") => return Ok(reply(200, &json!(locked(&state).stats), None)),
         (&Method::GET, "/models") => {
-            let model = json!({"id": "mock-1", "object": "model", "created": 0, "owned_by": "mock"});
-            return Ok(reply(200, &json!({"object": "list", "data": [model]}), None));
+            let model =
+                json!({"id": "mock-1", "object": "model", "created": 0, "owned_by": "mock"});
+            return Ok(reply(
+                200,
+                &json!({"object": "list", "data": [model]}),
+                None,
+            ));
         }
         (&Method::POST, "/reset") => {
             *locked(&state) = State::default();
@@ -202,7 +221,11 @@ async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<
             return Ok(reply(404, &refusal(Api::Chat, 404, &message), None));
         }
     };
-    let Ok(raw) = body.collect().await.map(http_body_util::Collected::to_bytes) else {
+    let Ok(raw) = body
+        .collect()
+        .await
+        .map(http_body_util::Collected::to_bytes)
+    else {
         return Ok(reply(400, &refusal(api, 400, "the body broke off"), None));
     };
     let Ok(body) = serde_json::from_slice::<Value>(&raw) else {
@@ -212,7 +235,11 @@ async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<
     let key = header("x-api-key")
         .or_else(|| header("authorization").map(|v| v.trim_start_matches("Bearer ")))
         .map(str::to_owned);
-    let model = body.get("model").and_then(Value::as_str).unwrap_or("mock-1").to_owned();
+    let model = body
+        .get("model")
+        .and_then(Value::as_str)
+        .unwrap_or("mock-1")
+        .to_owned();
     let offered = tools(&body);
     let b = behaviour(api, &model, &turns(api, &body), &offered);
     let (number, times) = {
@@ -244,8 +271,16 @@ async fn answer(request: Request<Incoming>, state: Arc<Mutex<State>>) -> Result<
         let message = format!("what a strange key: {}", key.unwrap_or_default());
         return Ok(reply(400, &refusal(api, 400, &message), None));
     }
-    let flaky = b.flaky.clone().filter(|(n, _)| times <= *n).map(|(_, refuse)| refuse);
-    if let Some(Refuse { status, retry_after }) = flaky.or_else(|| b.refuse.clone()) {
+    let flaky = b
+        .flaky
+        .clone()
+        .filter(|(n, _)| times <= *n)
+        .map(|(_, refuse)| refuse);
+    if let Some(Refuse {
+        status,
+        retry_after,
+    }) = flaky.or_else(|| b.refuse.clone())
+    {
         let value = refusal(api, status, "refused on request");
         return Ok(reply(status, &value, retry_after.as_deref()));
     }
@@ -275,10 +310,17 @@ async fn stream(
     times: u64,
 ) {
     if b.garbage {
-        let _ = feed.send(Ok(Bytes::from_static(b"\x00\xff\xfe not a stream \n\n\x80"))).await;
+        let _ = feed
+            .send(Ok(Bytes::from_static(
+                b"\x00\xff\xfe not a stream \n\n\x80",
+            )))
+            .await;
         return;
     }
-    let cut = b.cut.or(b.cut_first.filter(|(n, _)| times <= *n).map(|(_, after)| after));
+    let cut = b.cut.or(b
+        .cut_first
+        .filter(|(n, _)| times <= *n)
+        .map(|(_, after)| after));
     for (n, (name, data)) in events.into_iter().enumerate() {
         if cut == Some(n) {
             // What was sent before must have left, or the cut would swallow it too.
@@ -286,7 +328,9 @@ async fn stream(
                 tokio::task::yield_now().await;
             }
             tokio::task::yield_now().await;
-            let _ = feed.send(Err(std::io::Error::other("cut on request"))).await;
+            let _ = feed
+                .send(Err(std::io::Error::other("cut on request")))
+                .await;
             return;
         }
         if b.stall == Some(n) {
@@ -296,7 +340,11 @@ async fn stream(
         if n > 0 && !b.gap.is_zero() {
             tokio::time::sleep(b.gap).await;
         }
-        let data = if b.malformed && n == 1 { "{not json".to_owned() } else { data };
+        let data = if b.malformed && n == 1 {
+            "{not json".to_owned()
+        } else {
+            data
+        };
         let text = match name {
             Some(name) => format!("event: {name}\ndata: {data}\n\n"),
             None => format!("data: {data}\n\n"),

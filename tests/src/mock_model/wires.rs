@@ -77,7 +77,10 @@ impl Frame<'_> {
 /// Pieces of about 24 characters, more when that would be hundreds of events.
 fn pieces(text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
-    chars.chunks(24.max(chars.len() / 256)).map(|piece| piece.iter().collect()).collect()
+    chars
+        .chunks(24.max(chars.len() / 256))
+        .map(|piece| piece.iter().collect())
+        .collect()
 }
 
 fn plain(data: Value) -> Event {
@@ -99,7 +102,9 @@ fn chat_finish(said: &Said) -> &'static str {
 }
 
 fn chat_call(frame: &Frame<'_>, said: &Said) -> Value {
-    let Said::Call { name, arguments } = said else { return Value::Null };
+    let Said::Call { name, arguments } = said else {
+        return Value::Null;
+    };
     json!({"id": frame.id("call"), "type": "function", "function": {"name": name, "arguments": arguments}})
 }
 
@@ -111,15 +116,25 @@ fn chat_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
         })
     };
     let delta = |delta: Value| {
-        plain(chunk(json!([{"index": 0, "delta": delta, "finish_reason": null}])))
+        plain(chunk(
+            json!([{"index": 0, "delta": delta, "finish_reason": null}]),
+        ))
     };
     let mut out = vec![delta(json!({"role": "assistant", "content": ""}))];
     if let Some(thought) = &b.thought {
-        out.extend(pieces(thought).into_iter().map(|p| delta(json!({"reasoning_content": p}))));
+        out.extend(
+            pieces(thought)
+                .into_iter()
+                .map(|p| delta(json!({"reasoning_content": p}))),
+        );
     }
     match &b.said {
         Said::Text(text) => {
-            out.extend(pieces(text).into_iter().map(|p| delta(json!({"content": p}))));
+            out.extend(
+                pieces(text)
+                    .into_iter()
+                    .map(|p| delta(json!({"content": p}))),
+            );
         }
         Said::Call { name, arguments } => {
             out.push(delta(json!({"tool_calls": [{
@@ -181,7 +196,10 @@ fn responses_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
         data["sequence_number"] = out.len().into();
         out.push((Some(kind), data.to_string()));
     };
-    event("response.created", json!({"response": response(frame, "in_progress", None)}));
+    event(
+        "response.created",
+        json!({"response": response(frame, "in_progress", None)}),
+    );
     if let Some(thought) = &b.thought {
         for p in pieces(thought) {
             let data = json!({"item_id": frame.id("rs"), "output_index": 0, "summary_index": 0, "delta": p});
@@ -195,7 +213,10 @@ fn responses_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
     match &b.said {
         Said::Text(text) => {
             begun["content"] = json!([]);
-            event("response.output_item.added", json!({"output_index": index, "item": begun}));
+            event(
+                "response.output_item.added",
+                json!({"output_index": index, "item": begun}),
+            );
             let part = |mut data: Value| {
                 data["item_id"] = item["id"].clone();
                 data["output_index"] = index.into();
@@ -209,7 +230,10 @@ fn responses_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
         }
         Said::Call { arguments, .. } => {
             begun["arguments"] = "".into();
-            event("response.output_item.added", json!({"output_index": index, "item": begun}));
+            event(
+                "response.output_item.added",
+                json!({"output_index": index, "item": begun}),
+            );
             let id = &item["id"];
             for p in pieces(arguments) {
                 let data = json!({"item_id": id, "output_index": index, "delta": p});
@@ -219,8 +243,14 @@ fn responses_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
             event("response.function_call_arguments.done", data);
         }
     }
-    event("response.output_item.done", json!({"output_index": index, "item": item}));
-    event("response.completed", json!({"response": response(frame, "completed", Some(item))}));
+    event(
+        "response.output_item.done",
+        json!({"output_index": index, "item": item}),
+    );
+    event(
+        "response.completed",
+        json!({"response": response(frame, "completed", Some(item))}),
+    );
     out
 }
 
@@ -260,10 +290,19 @@ fn messages_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
         data["type"] = kind.into();
         out.push((Some(kind), data.to_string()));
     };
-    let block = |index: usize, begun: Value, deltas: Vec<Value>, event: &mut dyn FnMut(&'static str, Value)| {
-        event("content_block_start", json!({"index": index, "content_block": begun}));
+    let block = |index: usize,
+                 begun: Value,
+                 deltas: Vec<Value>,
+                 event: &mut dyn FnMut(&'static str, Value)| {
+        event(
+            "content_block_start",
+            json!({"index": index, "content_block": begun}),
+        );
         for delta in deltas {
-            event("content_block_delta", json!({"index": index, "delta": delta}));
+            event(
+                "content_block_delta",
+                json!({"index": index, "delta": delta}),
+            );
         }
         event("content_block_stop", json!({"index": index}));
     };
@@ -274,14 +313,26 @@ fn messages_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
             .into_iter()
             .map(|p| json!({"type": "thinking_delta", "thinking": p}))
             .collect();
-        block(0, json!({"type": "thinking", "thinking": "", "signature": ""}), deltas, &mut event);
+        block(
+            0,
+            json!({"type": "thinking", "thinking": "", "signature": ""}),
+            deltas,
+            &mut event,
+        );
     }
     let index = usize::from(b.thought.is_some());
     match &b.said {
         Said::Text(text) => {
-            let deltas =
-                pieces(text).into_iter().map(|p| json!({"type": "text_delta", "text": p})).collect();
-            block(index, json!({"type": "text", "text": ""}), deltas, &mut event);
+            let deltas = pieces(text)
+                .into_iter()
+                .map(|p| json!({"type": "text_delta", "text": p}))
+                .collect();
+            block(
+                index,
+                json!({"type": "text", "text": ""}),
+                deltas,
+                &mut event,
+            );
         }
         Said::Call { arguments, .. } => {
             let mut begun = message_block(frame, &b.said);

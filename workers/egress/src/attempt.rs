@@ -29,8 +29,11 @@ pub async fn attempt<S: Sink>(
     sink: &mut S,
     streamed: &mut bool,
 ) -> Result<FinishReason, Broken> {
-    let request =
-        client.post(service.url.clone()).headers(service.headers.clone()).body(body).send();
+    let request = client
+        .post(service.url.clone())
+        .headers(service.headers.clone())
+        .body(body)
+        .send();
     let mut response = match timeout(idle, request).await {
         Err(_) => return Err(silence(idle).into()),
         Ok(Err(e)) => return Err(unreachable(service, e).into()),
@@ -39,7 +42,11 @@ pub async fn attempt<S: Sink>(
     if !response.status().is_success() {
         return Err(refusal(service, response).await.into());
     }
-    let kind = response.headers().get(CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
+    let kind = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or("");
     if kind.starts_with("application/json") || kind.starts_with("text/html") {
         return Err(no_stream(service, response).await.into());
     }
@@ -90,17 +97,30 @@ fn merge(deltas: Vec<Delta>) -> Vec<Delta> {
 }
 
 fn silence(idle: Duration) -> Failure {
-    Failure::new(ErrorClass::Timeout, format!("no byte came for {} ms", idle.as_millis()))
+    Failure::new(
+        ErrorClass::Timeout,
+        format!("no byte came for {} ms", idle.as_millis()),
+    )
 }
 
 fn scrubbed(service: &Service, failure: Failure) -> Failure {
-    Failure { message: service.scrub(&failure.message), ..failure }
+    Failure {
+        message: service.scrub(&failure.message),
+        ..failure
+    }
 }
 
 fn unreachable(service: &Service, error: reqwest::Error) -> Failure {
-    let class = if error.is_timeout() { ErrorClass::Timeout } else { ErrorClass::Network };
+    let class = if error.is_timeout() {
+        ErrorClass::Timeout
+    } else {
+        ErrorClass::Network
+    };
     let host = service.url.host_str().unwrap_or_default();
-    Failure::new(class, service.scrub(&format!("{host} can't be reached: {}", describe(error))))
+    Failure::new(
+        class,
+        service.scrub(&format!("{host} can't be reached: {}", describe(error))),
+    )
 }
 
 async fn refusal(service: &Service, response: reqwest::Response) -> Failure {
@@ -108,7 +128,10 @@ async fn refusal(service: &Service, response: reqwest::Response) -> Failure {
     let wish = retry_after(response.headers(), SystemTime::now());
     let body = explanation(service, response).await;
     let failure = scrubbed(service, Failure::from_http(status, body.as_bytes()));
-    Failure { retry_after: wish, ..failure }
+    Failure {
+        retry_after: wish,
+        ..failure
+    }
 }
 
 /// A success without a stream: an error in disguise, or a server that can't stream.
@@ -147,7 +170,13 @@ mod tests {
         let text = |t: &str| Delta::Text(t.into());
         let thought = |t: &str| Delta::Thought(t.into());
         assert_eq!(
-            merge(vec![thought("a"), thought("b"), text("c"), text("d"), thought("e")]),
+            merge(vec![
+                thought("a"),
+                thought("b"),
+                text("c"),
+                text("d"),
+                thought("e")
+            ]),
             vec![thought("ab"), text("cd"), thought("e")]
         );
         assert_eq!(merge(vec![]), vec![]);

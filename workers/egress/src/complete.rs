@@ -29,7 +29,11 @@ pub struct Completer {
 enum Outcome {
     Answered(FinishReason),
     /// It failed for good; the last failure, and how often it was asked.
-    Failed { last: Failure, attempts: u32, refused: bool },
+    Failed {
+        last: Failure,
+        attempts: u32,
+        refused: bool,
+    },
 }
 
 impl Completer {
@@ -63,7 +67,11 @@ impl Completer {
     ///
     /// # Errors
     /// [`Gone`] when the reader of the events has gone.
-    pub async fn complete<S: Sink>(&self, request: &ModelRequest, sink: &mut S) -> Result<(), Gone> {
+    pub async fn complete<S: Sink>(
+        &self,
+        request: &ModelRequest,
+        sink: &mut S,
+    ) -> Result<(), Gone> {
         let Some(chain) = chain_for(&self.chain, request) else {
             let asked = request.model.as_deref().unwrap_or("no model");
             return sink
@@ -84,9 +92,19 @@ impl Completer {
                     if !failovers.is_empty() {
                         status(sink, ProviderStage::FailoverCompleted, &name, None).await?;
                     }
-                    return sink.send(ModelEvent::Done { finish, model: name, failovers }).await;
+                    return sink
+                        .send(ModelEvent::Done {
+                            finish,
+                            model: name,
+                            failovers,
+                        })
+                        .await;
                 }
-                Outcome::Failed { last, attempts, refused } => {
+                Outcome::Failed {
+                    last,
+                    attempts,
+                    refused,
+                } => {
                     last_message = format!("{name}: {last}");
                     failovers.push(Failover {
                         model: name,
@@ -110,7 +128,12 @@ impl Completer {
         } else {
             last_message
         };
-        sink.send(ModelEvent::Failed { kind, message, failovers }).await
+        sink.send(ModelEvent::Failed {
+            kind,
+            message,
+            failovers,
+        })
+        .await
     }
 
     /// Asks one model as often as it may be asked.
@@ -132,18 +155,41 @@ impl Completer {
                 return Ok(Outcome::Answered(finish));
             }
             None => {
-                let last = Failure::new(ErrorClass::ModelUnavailable, "the provider is not configured");
-                return Ok(Outcome::Failed { last, attempts: 0, refused: false });
+                let last = Failure::new(
+                    ErrorClass::ModelUnavailable,
+                    "the provider is not configured",
+                );
+                return Ok(Outcome::Failed {
+                    last,
+                    attempts: 0,
+                    refused: false,
+                });
             }
         };
         let body = body_for(service, choice, request);
         for made in 1.. {
-            let stage =
-                if made == 1 { ProviderStage::RequestStarted } else { ProviderStage::RetryStarted };
-            status(sink, stage, &name, Some(format!("attempt {made} of {allowed}"))).await?;
+            let stage = if made == 1 {
+                ProviderStage::RequestStarted
+            } else {
+                ProviderStage::RetryStarted
+            };
+            status(
+                sink,
+                stage,
+                &name,
+                Some(format!("attempt {made} of {allowed}")),
+            )
+            .await?;
             let mut streamed = false;
-            let tried =
-                attempt(&self.client, service, body.clone(), self.idle, sink, &mut streamed).await;
+            let tried = attempt(
+                &self.client,
+                service,
+                body.clone(),
+                self.idle,
+                sink,
+                &mut streamed,
+            )
+            .await;
             let failure = match tried {
                 Ok(finish) => {
                     status(sink, ProviderStage::RequestCompleted, &name, None).await?;
@@ -153,19 +199,34 @@ impl Completer {
                 Err(Broken::Failure(failure)) => failure,
             };
             tracing::warn!(model = %name, attempt = made, error = %failure, "a model attempt failed");
-            let position = Position { made, allowed, has_next };
+            let position = Position {
+                made,
+                allowed,
+                has_next,
+            };
             let decision = decide(&failure, position, &self.policy, jitter());
             let goes_on = matches!(decision, Decision::Retry { .. } | Decision::NextModel);
             if streamed && goes_on {
-                sink.send(ModelEvent::Restart { reason: failure.class.code().to_owned() }).await?;
+                sink.send(ModelEvent::Restart {
+                    reason: failure.class.code().to_owned(),
+                })
+                .await?;
             }
             match decision {
                 Decision::Retry { after } => tokio::time::sleep(after).await,
                 Decision::NextModel | Decision::Exhausted => {
-                    return Ok(Outcome::Failed { last: failure, attempts: made, refused: false });
+                    return Ok(Outcome::Failed {
+                        last: failure,
+                        attempts: made,
+                        refused: false,
+                    });
                 }
                 Decision::Refused => {
-                    return Ok(Outcome::Failed { last: failure, attempts: made, refused: true });
+                    return Ok(Outcome::Failed {
+                        last: failure,
+                        attempts: made,
+                        refused: true,
+                    });
                 }
             }
         }
@@ -202,14 +263,20 @@ fn failure_kind(failovers: &[Failover]) -> &str {
     let same = |class: ErrorClass| failovers.iter().all(|f| f.failure_kind == class.code());
     let refused = [ErrorClass::InvalidRequest, ErrorClass::AnswerTooLarge];
     if let Some(last) = failovers.last()
-        && refused.iter().any(|class| last.failure_kind == class.code())
+        && refused
+            .iter()
+            .any(|class| last.failure_kind == class.code())
     {
         return &last.failure_kind;
     }
-    [ErrorClass::ContextLimit, ErrorClass::ProviderAuth, ErrorClass::ModelUnavailable]
-        .into_iter()
-        .find(|class| !failovers.is_empty() && same(*class))
-        .map_or(EXHAUSTED, ErrorClass::code)
+    [
+        ErrorClass::ContextLimit,
+        ErrorClass::ProviderAuth,
+        ErrorClass::ModelUnavailable,
+    ]
+    .into_iter()
+    .find(|class| !failovers.is_empty() && same(*class))
+    .map_or(EXHAUSTED, ErrorClass::code)
 }
 
 fn body_for(service: &Service, choice: &ModelChoice, request: &ModelRequest) -> Bytes {
@@ -223,7 +290,12 @@ async fn status<S: Sink>(
     model: &str,
     detail: Option<String>,
 ) -> Result<(), Gone> {
-    sink.send(ModelEvent::Status { stage, model: model.to_owned(), detail }).await
+    sink.send(ModelEvent::Status {
+        stage,
+        model: model.to_owned(),
+        detail,
+    })
+    .await
 }
 
 async fn play<S: Sink>(answer: demo::Answer, sink: &mut S) -> Result<FinishReason, Gone> {
@@ -245,7 +317,12 @@ mod tests {
     use super::*;
 
     fn choice(model: &str) -> ModelChoice {
-        ModelChoice { provider: "p".into(), model: model.into(), effort: None, attempts: 1 }
+        ModelChoice {
+            provider: "p".into(),
+            model: model.into(),
+            effort: None,
+            attempts: 1,
+        }
     }
 
     fn request(model: Option<&str>, effort: Option<&str>) -> ModelRequest {
@@ -263,13 +340,22 @@ mod tests {
     fn an_asked_model_takes_the_place_of_the_first() {
         let configured = [choice("a"), choice("b"), choice("c")];
         let names = |model: Option<&str>| {
-            chain_for(&configured, &request(model, None))
-                .map(|chain| chain.into_iter().map(|c| c.model).collect::<Vec<_>>().join(" "))
+            chain_for(&configured, &request(model, None)).map(|chain| {
+                chain
+                    .into_iter()
+                    .map(|c| c.model)
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            })
         };
         assert_eq!(names(None).unwrap(), "a b c");
         assert_eq!(names(Some("p:a")).unwrap(), "a b c");
         assert_eq!(names(Some("p:c")).unwrap(), "c b");
-        assert_eq!(names(Some("p:x")), None, "only what the configuration names");
+        assert_eq!(
+            names(Some("p:x")),
+            None,
+            "only what the configuration names"
+        );
         assert_eq!(chain_for(&[], &request(None, None)), None);
     }
 
@@ -285,7 +371,11 @@ mod tests {
         let kind = |classes: &[&str]| {
             let all: Vec<Failover> = classes
                 .iter()
-                .map(|c| Failover { model: "m".into(), failure_kind: (*c).into(), attempts: 1 })
+                .map(|c| Failover {
+                    model: "m".into(),
+                    failure_kind: (*c).into(),
+                    attempts: 1,
+                })
                 .collect();
             failure_kind(&all).to_owned()
         };

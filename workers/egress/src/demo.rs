@@ -41,14 +41,24 @@ struct Outcome<'a> {
 #[must_use]
 pub fn answer(request: &ModelRequest) -> Answer {
     let asked = request.messages.iter().rposition(|m| {
-        m.role == ChatRole::User && !m.content.iter().any(|b| matches!(b, Block::ToolResult { .. }))
+        m.role == ChatRole::User
+            && !m
+                .content
+                .iter()
+                .any(|b| matches!(b, Block::ToolResult { .. }))
     });
     let (text, after) = match asked {
-        Some(at) => (request.messages[at].plain_text(), &request.messages[at + 1..]),
+        Some(at) => (
+            request.messages[at].plain_text(),
+            &request.messages[at + 1..],
+        ),
         None => (String::new(), &request.messages[..0]),
     };
-    let outcomes: Vec<Outcome<'_>> =
-        after.iter().flat_map(|m| &m.content).filter_map(outcome).collect();
+    let outcomes: Vec<Outcome<'_>> = after
+        .iter()
+        .flat_map(|m| &m.content)
+        .filter_map(outcome)
+        .collect();
     match script::plan(&text, &request.tools) {
         Plan::Say(words) => say(request, &words),
         Plan::Call(steps) => match steps.get(outcomes.len()) {
@@ -59,7 +69,15 @@ pub fn answer(request: &ModelRequest) -> Answer {
 }
 
 fn outcome(block: &Block) -> Option<Outcome<'_>> {
-    let Block::ToolResult { name, content, is_error, .. } = block else { return None };
+    let Block::ToolResult {
+        name,
+        content,
+        is_error,
+        ..
+    } = block
+    else {
+        return None;
+    };
     let mut text = String::new();
     for inner in content {
         match inner {
@@ -73,7 +91,11 @@ fn outcome(block: &Block) -> Option<Outcome<'_>> {
             Block::ToolUse { .. } | Block::ToolResult { .. } => {}
         }
     }
-    Some(Outcome { name, text, failed: *is_error })
+    Some(Outcome {
+        name,
+        text,
+        failed: *is_error,
+    })
 }
 
 fn call(request: &ModelRequest, step: &Step) -> Answer {
@@ -102,21 +124,34 @@ fn call(request: &ModelRequest, step: &Step) -> Answer {
 fn say(request: &ModelRequest, words: &str) -> Answer {
     let text = format!("{LABEL} {words}");
     let usage = usage(request, text.len());
-    let mut events: Vec<ModelEvent> = pieces(&text, PIECE).map(|p| ModelEvent::Text(p.to_owned())).collect();
+    let mut events: Vec<ModelEvent> = pieces(&text, PIECE)
+        .map(|p| ModelEvent::Text(p.to_owned()))
+        .collect();
     events.push(ModelEvent::Usage(usage));
-    Answer { events, finish: FinishReason::Stop }
+    Answer {
+        events,
+        finish: FinishReason::Stop,
+    }
 }
 
 fn summary(outcomes: &[Outcome<'_>]) -> String {
     let mut lines = Vec::new();
     for Outcome { name, text, failed } in outcomes {
         let quoted: String = text.trim().chars().take(MAX_QUOTE).collect();
-        let more = if text.trim().len() > quoted.len() { " …" } else { "" };
+        let more = if text.trim().len() > quoted.len() {
+            " …"
+        } else {
+            ""
+        };
         let verb = if *failed { "failed" } else { "answered" };
         let gap = if quoted.contains('\n') { "\n" } else { " " };
         lines.push(format!("The tool {name} {verb}:{gap}{quoted}{more}"));
     }
-    let done = if outcomes.iter().any(|o| o.failed) { "I stopped there." } else { "Done." };
+    let done = if outcomes.iter().any(|o| o.failed) {
+        "I stopped there."
+    } else {
+        "Done."
+    };
     lines.push(done.to_owned());
     lines.join("\n")
 }
@@ -135,7 +170,11 @@ fn usage(request: &ModelRequest, answer: usize) -> Usage {
         })
         .sum::<usize>()
         + request.system.len();
-    Usage { input: prompt.div_ceil(4) as u64, output: answer.div_ceil(4) as u64, ..Usage::default() }
+    Usage {
+        input: prompt.div_ceil(4) as u64,
+        output: answer.div_ceil(4) as u64,
+        ..Usage::default()
+    }
 }
 
 #[cfg(test)]
@@ -156,13 +195,19 @@ mod tests {
     fn all_tools() -> Vec<ToolSpec> {
         vec![
             tool("Read", json!({"file_path": {"type": "string"}})),
-            tool("Write", json!({"file_path": {"type": "string"}, "content": {"type": "string"}})),
+            tool(
+                "Write",
+                json!({"file_path": {"type": "string"}, "content": {"type": "string"}}),
+            ),
             tool("Glob", json!({"pattern": {"type": "string"}})),
             tool("Bash", json!({"command": {"type": "string"}})),
             tool("WebFetch", json!({"url": {"type": "string"}})),
             tool("PublishReplyFile", json!({"path": {"type": "string"}})),
             tool("echo", json!({"message": {"type": "string"}})),
-            tool("get-sum", json!({"a": {"type": "number"}, "b": {"type": "number"}})),
+            tool(
+                "get-sum",
+                json!({"a": {"type": "number"}, "b": {"type": "number"}}),
+            ),
         ]
     }
 
@@ -178,18 +223,30 @@ mod tests {
     }
 
     /// Plays the turn to its end; every tool answers `answers(name)`.
-    fn play(text: &str, tools: Vec<ToolSpec>, answers: impl Fn(&str) -> (String, bool)) -> (Vec<(String, Value)>, String) {
+    fn play(
+        text: &str,
+        tools: Vec<ToolSpec>,
+        answers: impl Fn(&str) -> (String, bool),
+    ) -> (Vec<(String, Value)>, String) {
         let mut request = request(text, tools);
         let mut calls = Vec::new();
         for _ in 0..10 {
             let answer = answer(&request);
-            assert_eq!(answer, super::answer(&request), "the same words give the same answer");
+            assert_eq!(
+                answer,
+                super::answer(&request),
+                "the same words give the same answer"
+            );
             let mut said = String::new();
             let mut called = None;
             for event in answer.events {
                 match event {
                     ModelEvent::Text(piece) => said.push_str(&piece),
-                    ModelEvent::ToolCall { id, name, arguments } => called = Some((id, name, arguments)),
+                    ModelEvent::ToolCall {
+                        id,
+                        name,
+                        arguments,
+                    } => called = Some((id, name, arguments)),
                     _ => {}
                 }
             }
@@ -202,11 +259,20 @@ mod tests {
             let (text, is_error) = answers(&name);
             request.messages.push(ChatMessage {
                 role: ChatRole::Assistant,
-                content: vec![Block::ToolUse { id: id.clone(), name: name.clone(), arguments }],
+                content: vec![Block::ToolUse {
+                    id: id.clone(),
+                    name: name.clone(),
+                    arguments,
+                }],
             });
             request.messages.push(ChatMessage {
                 role: ChatRole::User,
-                content: vec![Block::ToolResult { id, name, content: vec![Block::Text { text }], is_error }],
+                content: vec![Block::ToolResult {
+                    id,
+                    name,
+                    content: vec![Block::Text { text }],
+                    is_error,
+                }],
             });
         }
         panic!("the turn has no end");
@@ -219,32 +285,75 @@ mod tests {
     #[test]
     fn sentences_become_calls() {
         let cases: &[(&str, &str, Value)] = &[
-            ("echo hello there", "echo", json!({"message": "hello there"})),
+            (
+                "echo hello there",
+                "echo",
+                json!({"message": "hello there"}),
+            ),
             ("please echo \"hi\"", "echo", json!({"message": "hi"})),
             ("add 2 3", "get-sum", json!({"a": 2, "b": 3})),
-            ("What is the sum of 2.5 and -1?", "get-sum", json!({"a": 2.5, "b": -1})),
-            ("write notes.txt: a: b\nc", "Write", json!({"file_path": "notes.txt", "content": "a: b\nc\n"})),
+            (
+                "What is the sum of 2.5 and -1?",
+                "get-sum",
+                json!({"a": 2.5, "b": -1}),
+            ),
+            (
+                "write notes.txt: a: b\nc",
+                "Write",
+                json!({"file_path": "notes.txt", "content": "a: b\nc\n"}),
+            ),
             ("read notes.txt", "Read", json!({"file_path": "notes.txt"})),
-            ("Read the file `a b.txt`.", "Read", json!({"file_path": "a b.txt"})),
+            (
+                "Read the file `a b.txt`.",
+                "Read",
+                json!({"file_path": "a b.txt"}),
+            ),
             ("list files", "Glob", json!({"pattern": "**/*"})),
             ("list files *.rs", "Glob", json!({"pattern": "*.rs"})),
             ("run ls -l | wc", "Bash", json!({"command": "ls -l | wc"})),
             ("$ echo hi", "Bash", json!({"command": "echo hi"})),
-            ("fetch https://example.com/a", "WebFetch", json!({"url": "https://example.com/a"})),
-            ("publish notes.txt", "PublishReplyFile", json!({"path": "notes.txt"})),
-            ("Send me report.csv, please", "PublishReplyFile", json!({"path": "report.csv"})),
-            ("call echo {\"message\": \"x\"}", "echo", json!({"message": "x"})),
+            (
+                "fetch https://example.com/a",
+                "WebFetch",
+                json!({"url": "https://example.com/a"}),
+            ),
+            (
+                "publish notes.txt",
+                "PublishReplyFile",
+                json!({"path": "notes.txt"}),
+            ),
+            (
+                "Send me report.csv, please",
+                "PublishReplyFile",
+                json!({"path": "report.csv"}),
+            ),
+            (
+                "call echo {\"message\": \"x\"}",
+                "echo",
+                json!({"message": "x"}),
+            ),
         ];
         for (text, name, arguments) in cases {
             let (calls, said) = play(text, all_tools(), fine);
-            assert_eq!(calls, vec![((*name).to_owned(), arguments.clone())], "{text}");
-            assert!(said.starts_with(LABEL) && said.contains("says ok"), "{said}");
+            assert_eq!(
+                calls,
+                vec![((*name).to_owned(), arguments.clone())],
+                "{text}"
+            );
+            assert!(
+                said.starts_with(LABEL) && said.contains("says ok"),
+                "{said}"
+            );
         }
     }
 
     #[test]
     fn several_sentences_are_done_in_order() {
-        let (calls, _) = play("write a.txt: hi, then read a.txt and then publish a.txt", all_tools(), fine);
+        let (calls, _) = play(
+            "write a.txt: hi, then read a.txt and then publish a.txt",
+            all_tools(),
+            fine,
+        );
         let names: Vec<&str> = calls.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["Write", "Read", "PublishReplyFile"]);
         assert_eq!(calls[0].1["content"], "hi\n");
@@ -252,9 +361,15 @@ mod tests {
 
     #[test]
     fn tools_are_found_behind_a_server_prefix() {
-        let tools = vec![tool("mcp__everything__echo", json!({"text": {"type": "string"}}))];
+        let tools = vec![tool(
+            "mcp__everything__echo",
+            json!({"text": {"type": "string"}}),
+        )];
         let (calls, _) = play("echo x", tools, fine);
-        assert_eq!(calls, vec![("mcp__everything__echo".to_owned(), json!({"text": "x"}))]);
+        assert_eq!(
+            calls,
+            vec![("mcp__everything__echo".to_owned(), json!({"text": "x"}))]
+        );
     }
 
     #[test]
@@ -270,7 +385,11 @@ mod tests {
     #[test]
     fn the_full_demo_takes_what_is_there() {
         let names = |tools| {
-            play("run the demo", tools, fine).0.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+            play("run the demo", tools, fine)
+                .0
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect::<Vec<_>>()
         };
         let some = vec![tool("echo", json!({"message": {"type": "string"}}))];
         assert_eq!(names(some), ["echo"]);
@@ -281,35 +400,57 @@ mod tests {
     fn a_failed_tool_ends_the_plan() {
         let (calls, said) = play("demo", all_tools(), |name| (format!("{name} broke"), true));
         assert_eq!(calls.len(), 1);
-        assert!(said.contains("failed: Write broke") && said.contains("I stopped there."), "{said}");
+        assert!(
+            said.contains("failed: Write broke") && said.contains("I stopped there."),
+            "{said}"
+        );
     }
 
     #[test]
     fn a_tool_that_is_not_on_offer_is_said_so() {
         let (calls, said) = play("publish x.txt", vec![], fine);
         assert!(calls.is_empty());
-        assert!(said.starts_with(LABEL) && said.contains("PublishReplyFile"), "{said}");
+        assert!(
+            said.starts_with(LABEL) && said.contains("PublishReplyFile"),
+            "{said}"
+        );
     }
 
     #[test]
     fn anything_else_gets_help_with_the_label() {
-        for text in ["", "hello", "what can you do?", "tools", "🦀 ".repeat(100).as_str()] {
+        for text in [
+            "",
+            "hello",
+            "what can you do?",
+            "tools",
+            "🦀 ".repeat(100).as_str(),
+        ] {
             let (calls, said) = play(text, all_tools(), fine);
             assert!(calls.is_empty());
             assert!(said.starts_with(LABEL), "{said}");
         }
         assert!(play("hello", all_tools(), fine).1.contains("publish"));
         assert!(play("tools", all_tools(), fine).1.contains("get-sum"));
-        assert_eq!(play("say good morning", all_tools(), fine).1, "(demo model) good morning");
+        assert_eq!(
+            play("say good morning", all_tools(), fine).1,
+            "(demo model) good morning"
+        );
     }
 
     #[test]
     fn a_new_message_begins_a_new_plan() {
         let mut request = request("echo one", all_tools());
-        request.messages.push(ChatMessage::text(ChatRole::Assistant, "(demo model) Done."));
-        request.messages.push(ChatMessage::text(ChatRole::User, "say two"));
+        request
+            .messages
+            .push(ChatMessage::text(ChatRole::Assistant, "(demo model) Done."));
+        request
+            .messages
+            .push(ChatMessage::text(ChatRole::User, "say two"));
         let answer = answer(&request);
-        assert_eq!(answer.events[0], ModelEvent::Text("(demo model) two".into()));
+        assert_eq!(
+            answer.events[0],
+            ModelEvent::Text("(demo model) two".into())
+        );
     }
 
     proptest::proptest! {

@@ -71,7 +71,9 @@ pub trait Sink: Send {
 
 impl Sink for tokio::sync::mpsc::Sender<ModelEvent> {
     async fn send(&mut self, event: ModelEvent) -> Result<(), Gone> {
-        tokio::sync::mpsc::Sender::send(self, event).await.map_err(|_| Gone)
+        tokio::sync::mpsc::Sender::send(self, event)
+            .await
+            .map_err(|_| Gone)
     }
 }
 
@@ -105,6 +107,10 @@ impl From<WireCall> for ModelEvent {
         } else {
             call.id
         };
-        Self::ToolCall { id, name: call.name, arguments: call.arguments }
+        Self::ToolCall {
+            id,
+            name: call.name,
+            arguments: call.arguments,
+        }
     }
 }

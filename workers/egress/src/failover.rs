@@ -65,10 +65,16 @@ pub fn decide(
     policy: &RetryPolicy,
     jitter: f64,
 ) -> Decision {
-    let onward = if position.has_next { Decision::NextModel } else { Decision::Exhausted };
+    let onward = if position.has_next {
+        Decision::NextModel
+    } else {
+        Decision::Exhausted
+    };
     match failure.class {
         ErrorClass::InvalidRequest | ErrorClass::AnswerTooLarge => Decision::Refused,
-        ErrorClass::ContextLimit | ErrorClass::ProviderAuth | ErrorClass::ModelUnavailable => onward,
+        ErrorClass::ContextLimit | ErrorClass::ProviderAuth | ErrorClass::ModelUnavailable => {
+            onward
+        }
         ErrorClass::Overloaded
         | ErrorClass::RateLimited
         | ErrorClass::Timeout
@@ -79,15 +85,21 @@ pub fn decide(
             if position.made >= position.allowed || wish > policy.max_retry_delay {
                 return onward;
             }
-            Decision::Retry { after: wish.max(backoff(position.made, policy, jitter)) }
+            Decision::Retry {
+                after: wish.max(backoff(position.made, policy, jitter)),
+            }
         }
     }
 }
 
 /// Half of the doubled wait is fixed and half is chance.
 fn backoff(made: u32, policy: &RetryPolicy, jitter: f64) -> Duration {
-    let doubled = policy.backoff.saturating_mul(1_u32 << made.saturating_sub(1).min(20));
-    doubled.min(policy.max_backoff).mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
+    let doubled = policy
+        .backoff
+        .saturating_mul(1_u32 << made.saturating_sub(1).min(20));
+    doubled
+        .min(policy.max_backoff)
+        .mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0))
 }
 
 #[cfg(test)]
@@ -106,17 +118,25 @@ mod tests {
     ];
 
     fn at(made: u32, allowed: u32, has_next: bool) -> Position {
-        Position { made, allowed, has_next }
+        Position {
+            made,
+            allowed,
+            has_next,
+        }
     }
 
     fn after(class: ErrorClass, wish: Option<u64>, position: Position) -> Decision {
-        let failure =
-            Failure { retry_after: wish.map(Duration::from_millis), ..Failure::new(class, "x") };
+        let failure = Failure {
+            retry_after: wish.map(Duration::from_millis),
+            ..Failure::new(class, "x")
+        };
         decide(&failure, position, &RetryPolicy::default(), 1.0)
     }
 
     fn wait(ms: u64) -> Decision {
-        Decision::Retry { after: Duration::from_millis(ms) }
+        Decision::Retry {
+            after: Duration::from_millis(ms),
+        }
     }
 
     #[test]
@@ -132,11 +152,19 @@ mod tests {
     fn the_others_never_retry() {
         use ErrorClass as C;
         for class in [C::ContextLimit, C::ProviderAuth, C::ModelUnavailable] {
-            assert_eq!(after(class, None, at(1, 10, true)), Decision::NextModel, "{class:?}");
+            assert_eq!(
+                after(class, None, at(1, 10, true)),
+                Decision::NextModel,
+                "{class:?}"
+            );
             assert_eq!(after(class, Some(1), at(1, 10, false)), Decision::Exhausted);
         }
         for class in [C::InvalidRequest, C::AnswerTooLarge] {
-            assert_eq!(after(class, None, at(1, 10, true)), Decision::Refused, "{class:?}");
+            assert_eq!(
+                after(class, None, at(1, 10, true)),
+                Decision::Refused,
+                "{class:?}"
+            );
         }
     }
 
@@ -144,9 +172,15 @@ mod tests {
     fn waits_double_up_to_the_bound() {
         let waits = [1000, 2000, 4000, 8000, 15_000, 15_000];
         for (made, ms) in (1..).zip(waits) {
-            assert_eq!(after(ErrorClass::Network, None, at(made, 99, false)), wait(ms));
+            assert_eq!(
+                after(ErrorClass::Network, None, at(made, 99, false)),
+                wait(ms)
+            );
         }
-        assert_eq!(after(ErrorClass::Network, None, at(u32::MAX - 1, u32::MAX, false)), wait(15_000));
+        assert_eq!(
+            after(ErrorClass::Network, None, at(u32::MAX - 1, u32::MAX, false)),
+            wait(15_000)
+        );
     }
 
     #[test]

@@ -89,7 +89,11 @@ impl Failure {
             message.truncate(crate::text::cut(&message, MAX_MESSAGE).len());
             message.push('…');
         }
-        Self { class, message, retry_after: None }
+        Self {
+            class,
+            message,
+            retry_after: None,
+        }
     }
 
     /// From a refused HTTP request: the status and as much of the body as was read.
@@ -98,18 +102,35 @@ impl Failure {
         let text = String::from_utf8_lossy(body);
         let said = match serde_json::from_slice::<Value>(body) {
             Ok(value) => Said::from_json(&value),
-            Err(_) => Said { message: text.trim().to_owned(), ..Said::default() },
+            Err(_) => Said {
+                message: text.trim().to_owned(),
+                ..Said::default()
+            },
         };
-        let detail = if said.message.is_empty() { "no explanation" } else { &said.message };
-        Self::new(classify(Some(status), &said), format!("HTTP {status}: {detail}"))
+        let detail = if said.message.is_empty() {
+            "no explanation"
+        } else {
+            &said.message
+        };
+        Self::new(
+            classify(Some(status), &said),
+            format!("HTTP {status}: {detail}"),
+        )
     }
 
     /// From an error object inside a stream that began with status 200.
     #[must_use]
     pub fn from_event(error: &Value) -> Self {
         let said = Said::from_json(error);
-        let detail = if said.message.is_empty() { "no explanation" } else { &said.message };
-        Self::new(classify(said.status, &said), format!("error in the stream: {detail}"))
+        let detail = if said.message.is_empty() {
+            "no explanation"
+        } else {
+            &said.message
+        };
+        Self::new(
+            classify(said.status, &said),
+            format!("error in the stream: {detail}"),
+        )
     }
 }
 
@@ -129,7 +150,10 @@ impl Said {
             _ => value,
         };
         if let Some(text) = error.as_str() {
-            return Self { message: text.to_owned(), ..Self::default() };
+            return Self {
+                message: text.to_owned(),
+                ..Self::default()
+            };
         }
         let mut said = Self::default();
         for key in ["type", "code", "status"] {
@@ -163,7 +187,11 @@ const CONTEXT_PHRASES: &[&str] = &[
 ];
 
 /// Phrases for an account that can't pay; some providers send them with a retryable status.
-const CREDIT_PHRASES: &[&str] = &["credit balance", "insufficient_quota", "exceeded your current quota"];
+const CREDIT_PHRASES: &[&str] = &[
+    "credit balance",
+    "insufficient_quota",
+    "exceeded your current quota",
+];
 
 fn classify(status: Option<u16>, said: &Said) -> ErrorClass {
     let message = said.message.to_ascii_lowercase();
@@ -174,7 +202,8 @@ fn classify(status: Option<u16>, said: &Said) -> ErrorClass {
     if has(&["context_length_exceeded", "request_too_large"]) || phrase(CONTEXT_PHRASES) {
         return ErrorClass::ContextLimit;
     }
-    if has(&["insufficient_quota", "billing_error", "billing_not_active"]) || phrase(CREDIT_PHRASES) {
+    if has(&["insufficient_quota", "billing_error", "billing_not_active"]) || phrase(CREDIT_PHRASES)
+    {
         return ErrorClass::ProviderAuth;
     }
     match status {
@@ -189,11 +218,20 @@ fn classify(status: Option<u16>, said: &Said) -> ErrorClass {
         Some(300..=399 | 404 | 405 | 410) => return ErrorClass::ModelUnavailable,
         _ => {}
     }
-    if has(&["overloaded_error", "overloaded", "server_overloaded", "slow_down"]) {
+    if has(&[
+        "overloaded_error",
+        "overloaded",
+        "server_overloaded",
+        "slow_down",
+    ]) {
         ErrorClass::Overloaded
     } else if has(&["rate_limit_error", "rate_limit_exceeded", "rate_limited"]) {
         ErrorClass::RateLimited
-    } else if has(&["authentication_error", "permission_error", "invalid_api_key"]) {
+    } else if has(&[
+        "authentication_error",
+        "permission_error",
+        "invalid_api_key",
+    ]) {
         ErrorClass::ProviderAuth
     } else if has(&["not_found_error", "model_not_found"]) {
         ErrorClass::ModelUnavailable
@@ -211,8 +249,17 @@ fn classify(status: Option<u16>, said: &Said) -> ErrorClass {
 /// A date in the past is no wait; what can't be read is no wish at all.
 #[must_use]
 pub fn retry_after(headers: &http::HeaderMap, now: SystemTime) -> Option<Duration> {
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).map(str::trim);
-    let number = |text: &str| text.parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0);
+    let text = |name: &str| {
+        headers
+            .get(name)
+            .and_then(|v| v.to_str().ok())
+            .map(str::trim)
+    };
+    let number = |text: &str| {
+        text.parse::<f64>()
+            .ok()
+            .filter(|n| n.is_finite() && *n >= 0.0)
+    };
     if let Some(ms) = text("retry-after-ms").and_then(number) {
         return Duration::try_from_secs_f64(ms / 1000.0).ok();
     }
@@ -234,21 +281,58 @@ mod tests {
     #[test]
     fn http_refusals_are_classified() {
         let openai = |kind: &str, code: &str, message: &str| {
-            serde_json::json!({"error": {"type": kind, "code": code, "message": message}}).to_string()
+            serde_json::json!({"error": {"type": kind, "code": code, "message": message}})
+                .to_string()
         };
         let cases: &[(u16, String, C)] = &[
-            (401, openai("invalid_request_error", "invalid_api_key", "Incorrect key"), C::ProviderAuth),
+            (
+                401,
+                openai("invalid_request_error", "invalid_api_key", "Incorrect key"),
+                C::ProviderAuth,
+            ),
             (402, String::new(), C::ProviderAuth),
             (403, "forbidden".into(), C::ProviderAuth),
-            (429, openai("requests", "rate_limit_exceeded", "Slow"), C::RateLimited),
-            (429, openai("insufficient_quota", "insufficient_quota", "Pay"), C::ProviderAuth),
-            (400, openai("invalid_request_error", "context_length_exceeded", "x"), C::ContextLimit),
-            (400, openai("invalid_request_error", "", "prompt is too long: 3 > 2"), C::ContextLimit),
-            (400, openai("invalid_request_error", "", "Your credit balance is too low"), C::ProviderAuth),
-            (400, openai("invalid_request_error", "", "bad schema"), C::InvalidRequest),
+            (
+                429,
+                openai("requests", "rate_limit_exceeded", "Slow"),
+                C::RateLimited,
+            ),
+            (
+                429,
+                openai("insufficient_quota", "insufficient_quota", "Pay"),
+                C::ProviderAuth,
+            ),
+            (
+                400,
+                openai("invalid_request_error", "context_length_exceeded", "x"),
+                C::ContextLimit,
+            ),
+            (
+                400,
+                openai("invalid_request_error", "", "prompt is too long: 3 > 2"),
+                C::ContextLimit,
+            ),
+            (
+                400,
+                openai(
+                    "invalid_request_error",
+                    "",
+                    "Your credit balance is too low",
+                ),
+                C::ProviderAuth,
+            ),
+            (
+                400,
+                openai("invalid_request_error", "", "bad schema"),
+                C::InvalidRequest,
+            ),
             (422, r#"{"detail":"no"}"#.into(), C::InvalidRequest),
             (413, String::new(), C::ContextLimit),
-            (404, r#"{"error":"model 'x' not found"}"#.into(), C::ModelUnavailable),
+            (
+                404,
+                r#"{"error":"model 'x' not found"}"#.into(),
+                C::ModelUnavailable,
+            ),
             (302, String::new(), C::ModelUnavailable),
             (408, String::new(), C::Timeout),
             (409, String::new(), C::ServerError),
@@ -256,7 +340,11 @@ mod tests {
             (502, String::new(), C::ServerError),
             (503, String::new(), C::Overloaded),
             (504, String::new(), C::Timeout),
-            (529, r#"{"type":"error","error":{"type":"overloaded_error","message":"O"}}"#.into(), C::Overloaded),
+            (
+                529,
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"O"}}"#.into(),
+                C::Overloaded,
+            ),
         ];
         for (status, body, class) in cases {
             let failure = Failure::from_http(*status, body.as_bytes());
@@ -268,16 +356,37 @@ mod tests {
     #[test]
     fn errors_inside_a_stream_are_classified() {
         let cases = [
-            (r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#, C::Overloaded),
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"m"}}"#,
+                C::Overloaded,
+            ),
             (r#"{"error":{"type":"rate_limit_error"}}"#, C::RateLimited),
-            (r#"{"error":{"code":429,"message":"upstream"}}"#, C::RateLimited),
-            (r#"{"code":"rate_limit_exceeded","message":"m"}"#, C::RateLimited),
+            (
+                r#"{"error":{"code":429,"message":"upstream"}}"#,
+                C::RateLimited,
+            ),
+            (
+                r#"{"code":"rate_limit_exceeded","message":"m"}"#,
+                C::RateLimited,
+            ),
             (r#"{"code":"server_error","message":"m"}"#, C::ServerError),
-            (r#"{"type":"error","code":null,"message":"m"}"#, C::ServerError),
-            (r#"{"error":{"type":"authentication_error"}}"#, C::ProviderAuth),
-            (r#"{"error":{"type":"not_found_error"}}"#, C::ModelUnavailable),
+            (
+                r#"{"type":"error","code":null,"message":"m"}"#,
+                C::ServerError,
+            ),
+            (
+                r#"{"error":{"type":"authentication_error"}}"#,
+                C::ProviderAuth,
+            ),
+            (
+                r#"{"error":{"type":"not_found_error"}}"#,
+                C::ModelUnavailable,
+            ),
             (r#"{"error":{"type":"timeout_error"}}"#, C::Timeout),
-            (r#"{"error":{"type":"invalid_request_error","message":"m"}}"#, C::InvalidRequest),
+            (
+                r#"{"error":{"type":"invalid_request_error","message":"m"}}"#,
+                C::InvalidRequest,
+            ),
             (r#"{"code":"context_length_exceeded"}"#, C::ContextLimit),
             (r#"{"error":"llama runner stopped"}"#, C::ServerError),
             (r#"7"#, C::ServerError),

@@ -225,29 +225,67 @@ async fn page(url: Url, mut response: reqwest::Response, max: u64) -> Result<Pag
         body.extend_from_slice(&piece);
     }
     let status = response.status().as_u16();
-    Ok(Page { status, url: url.into(), content_type, truncated, body })
+    Ok(Page {
+        status,
+        url: url.into(),
+        content_type,
+        truncated,
+        body,
+    })
 }
 
 /// Headers that steer the connection, carry this side's identity, or smuggle a second request.
 /// `Accept-Encoding` is here because bodies are not unpacked.
 const FORBIDDEN: &[&str] = &[
-    "accept-encoding", "connection", "content-length", "content-type", "cookie", "cookie2", "date",
-    "dnt", "expect", "forwarded", "host", "http2-settings", "keep-alive", "origin", "te", "trailer",
-    "transfer-encoding", "upgrade", "via", "x-http-method", "x-http-method-override",
-    "x-method-override", "x-real-ip",
+    "accept-encoding",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "cookie2",
+    "date",
+    "dnt",
+    "expect",
+    "forwarded",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "origin",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "via",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-real-ip",
 ];
 /// Families of the same kind.
-const FORBIDDEN_PREFIXES: &[&str] = &["proxy-", "sec-", "x-forwarded-", "x-original-", "x-rewrite-"];
+const FORBIDDEN_PREFIXES: &[&str] = &[
+    "proxy-",
+    "sec-",
+    "x-forwarded-",
+    "x-original-",
+    "x-rewrite-",
+];
 
 /// Headers that may go to another origin after a redirect.
-const HARMLESS: &[HeaderName] =
-    &[header::ACCEPT, header::ACCEPT_LANGUAGE, header::USER_AGENT, header::ACCEPT_ENCODING];
+const HARMLESS: &[HeaderName] = &[
+    header::ACCEPT,
+    header::ACCEPT_LANGUAGE,
+    header::USER_AGENT,
+    header::ACCEPT_ENCODING,
+];
 
 fn request_headers(asked: &[(String, String)]) -> Result<HeaderMap, FetchError> {
     let forbidden = |name: &str| {
         FetchError::ForbiddenHeader(name.chars().take(64).filter(|c| !c.is_control()).collect())
     };
-    let bytes: usize = asked.iter().map(|(name, value)| name.len() + value.len()).sum();
+    let bytes: usize = asked
+        .iter()
+        .map(|(name, value)| name.len() + value.len())
+        .sum();
     if asked.len() > MAX_HEADERS.0 || bytes > MAX_HEADERS.1 {
         return Err(forbidden("(there are too many)"));
     }
@@ -262,14 +300,22 @@ fn request_headers(asked: &[(String, String)]) -> Result<HeaderMap, FetchError> 
         value.set_sensitive(!HARMLESS.contains(&parsed));
         headers.insert(parsed, value);
     }
-    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    headers.entry(header::ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    headers.insert(
+        header::ACCEPT_ENCODING,
+        HeaderValue::from_static("identity"),
+    );
+    headers
+        .entry(header::ACCEPT)
+        .or_insert(HeaderValue::from_static("*/*"));
     Ok(headers)
 }
 
 fn keep_harmless(headers: &mut HeaderMap) {
-    let dropped: Vec<HeaderName> =
-        headers.keys().filter(|name| !HARMLESS.contains(name)).cloned().collect();
+    let dropped: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| !HARMLESS.contains(name))
+        .cloned()
+        .collect();
     for name in dropped {
         headers.remove(name);
     }
@@ -299,29 +345,65 @@ mod tests {
     #[test]
     fn only_plain_web_addresses_are_fetched() {
         for url in [
-            "", "/etc/passwd", "file:///etc/passwd", "ftp://example.com/", "gopher://example.com/",
-            "data:text/plain,x", "javascript:1", "http://", "http://a:b@example.com/",
-            "http://user@example.com/", "http://example.com:0/", "http://exa mple.com/",
+            "",
+            "/etc/passwd",
+            "file:///etc/passwd",
+            "ftp://example.com/",
+            "gopher://example.com/",
+            "data:text/plain,x",
+            "javascript:1",
+            "http://",
+            "http://a:b@example.com/",
+            "http://user@example.com/",
+            "http://example.com:0/",
+            "http://exa mple.com/",
             &format!("http://example.com/{}", "x".repeat(MAX_URL)),
         ] {
             let error = parse(url).unwrap_err();
             assert_eq!(error.code(), "invalid_url", "{url}");
         }
-        assert_eq!(parse("HTTP://Example.com:80/a#b").unwrap().as_str(), "http://example.com/a");
+        assert_eq!(
+            parse("HTTP://Example.com:80/a#b").unwrap().as_str(),
+            "http://example.com/a"
+        );
     }
 
     #[test]
     fn headers_that_smuggle_are_refused() {
         let one = |name: &str, value: &str| request_headers(&[(name.into(), value.into())]);
         for name in [
-            "Host", "Cookie", "content-length", "Transfer-Encoding", "Connection", "Upgrade", "TE",
-            "Proxy-Authorization", "Sec-Fetch-Site", "X-Forwarded-For", "X-HTTP-Method-Override",
-            "Expect", "Accept-Encoding", "", "bad name", "x:y", "x\r\nHost",
+            "Host",
+            "Cookie",
+            "content-length",
+            "Transfer-Encoding",
+            "Connection",
+            "Upgrade",
+            "TE",
+            "Proxy-Authorization",
+            "Sec-Fetch-Site",
+            "X-Forwarded-For",
+            "X-HTTP-Method-Override",
+            "Expect",
+            "Accept-Encoding",
+            "",
+            "bad name",
+            "x:y",
+            "x\r\nHost",
         ] {
-            assert!(matches!(one(name, "v"), Err(FetchError::ForbiddenHeader(_))), "{name:?}");
+            assert!(
+                matches!(one(name, "v"), Err(FetchError::ForbiddenHeader(_))),
+                "{name:?}"
+            );
         }
         assert!(one("x-note", "a\r\nhost: b").is_err());
-        for name in ["Accept", "Authorization", "X-Api-Key", "User-Agent", "If-None-Match", "Range"] {
+        for name in [
+            "Accept",
+            "Authorization",
+            "X-Api-Key",
+            "User-Agent",
+            "If-None-Match",
+            "Range",
+        ] {
             assert!(one(name, "v").is_ok(), "{name}");
         }
         let many = vec![("x-a".to_owned(), String::new()); MAX_HEADERS.0 + 1];

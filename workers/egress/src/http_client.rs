@@ -27,7 +27,10 @@ impl Tls {
     #[must_use]
     pub fn from_system() -> Self {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let verifier = SystemRoots { provider: provider.clone(), loaded: OnceLock::new() };
+        let verifier = SystemRoots {
+            provider: provider.clone(),
+            loaded: OnceLock::new(),
+        };
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("ring speaks the default TLS versions")

@@ -25,7 +25,9 @@ pub enum KeyError {
     #[error("the key file is larger than {MAX_KEY} bytes: it must hold the key and nothing else")]
     TooLong,
     /// Something a header can't carry.
-    #[error("the key holds a character that no HTTP header can carry: it must be one line of printable ASCII")]
+    #[error(
+        "the key holds a character that no HTTP header can carry: it must be one line of printable ASCII"
+    )]
     Unprintable,
 }
 
@@ -100,7 +102,10 @@ mod tests {
     #[test]
     fn white_space_around_a_key_is_no_part_of_it() {
         let key = read(b"  sk-secret-1\r\n\n").unwrap();
-        assert_eq!(key.header("Bearer ").unwrap().to_str().unwrap(), "Bearer sk-secret-1");
+        assert_eq!(
+            key.header("Bearer ").unwrap().to_str().unwrap(),
+            "Bearer sk-secret-1"
+        );
         assert!(key.header("").unwrap().is_sensitive());
     }
 
@@ -109,7 +114,10 @@ mod tests {
         assert!(matches!(read(b""), Err(KeyError::Empty)));
         assert!(matches!(read(b" \n"), Err(KeyError::Empty)));
         assert!(matches!(read(b"two\nlines"), Err(KeyError::Unprintable)));
-        assert!(matches!(read(b"sch\xc3\xbcssel"), Err(KeyError::Unprintable)));
+        assert!(matches!(
+            read(b"sch\xc3\xbcssel"),
+            Err(KeyError::Unprintable)
+        ));
         assert!(matches!(read(&[b'k'; MAX_KEY + 1]), Err(KeyError::TooLong)));
         assert!(read(&[b'k'; MAX_KEY]).is_ok());
     }
@@ -119,7 +127,10 @@ mod tests {
         let key = read(b"sk-secret-1").unwrap();
         assert_eq!(format!("{key:?}"), "Key(set)");
         assert!(!format!("{:?}", key.header("Bearer ")).contains("secret"));
-        assert_eq!(key.scrub("bad key sk-secret-1, again: sk-secret-1"), "bad key [key], again: [key]");
+        assert_eq!(
+            key.scrub("bad key sk-secret-1, again: sk-secret-1"),
+            "bad key [key], again: [key]"
+        );
         assert_eq!(read(b"a").unwrap().scrub("a cat"), "a cat");
     }
 }

@@ -35,7 +35,12 @@ impl PrivateHosts {
     /// From the configuration's words.
     #[must_use]
     pub fn new(hosts: &[String]) -> Self {
-        Self(Arc::new(hosts.iter().map(|h| h.trim().to_ascii_lowercase()).collect()))
+        Self(Arc::new(
+            hosts
+                .iter()
+                .map(|h| h.trim().to_ascii_lowercase())
+                .collect(),
+        ))
     }
 
     fn allows(&self, host: &str, port: u16) -> bool {
@@ -46,7 +51,9 @@ impl PrivateHosts {
     /// [`check_url`] has refused the wrong one before.
     fn mentions(&self, host: &str) -> bool {
         self.0.iter().any(|entry| {
-            entry.strip_prefix(host).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+            entry
+                .strip_prefix(host)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
         })
     }
 }
@@ -106,7 +113,9 @@ impl CheckedResolver {
     /// For hosts on the list and nothing else.
     #[must_use]
     pub fn listed_only(allowed: PrivateHosts) -> Self {
-        Self { allowed: Some(allowed) }
+        Self {
+            allowed: Some(allowed),
+        }
     }
 }
 
@@ -138,7 +147,10 @@ pub fn all_public(host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>,
         return Err(ResolveError::Unknown(host.to_owned()));
     }
     match found.iter().find(|a| !is_public(a.ip())) {
-        Some(bad) => Err(ResolveError::Private { host: host.to_owned(), address: bad.ip() }),
+        Some(bad) => Err(ResolveError::Private {
+            host: host.to_owned(),
+            address: bad.ip(),
+        }),
         None => Ok(found),
     }
 }
@@ -156,25 +168,49 @@ mod tests {
     #[test]
     fn literal_addresses_are_checked_in_every_spelling() {
         for url in [
-            "http://127.0.0.1/", "http://127.1/", "http://2130706433/", "http://0x7f.0.0.1/",
-            "http://0177.0.0.1/", "http://0/", "http://[::1]/", "http://[::ffff:127.0.0.1]/",
-            "http://[::ffff:7f00:1]/", "http://169.254.169.254/latest/", "http://１２７.0.0.1/",
-            "http://[64:ff9b::7f00:1]/", "http://10.0.0.1:8080/",
+            "http://127.0.0.1/",
+            "http://127.1/",
+            "http://2130706433/",
+            "http://0x7f.0.0.1/",
+            "http://0177.0.0.1/",
+            "http://0/",
+            "http://[::1]/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[::ffff:7f00:1]/",
+            "http://169.254.169.254/latest/",
+            "http://１２７.0.0.1/",
+            "http://[64:ff9b::7f00:1]/",
+            "http://10.0.0.1:8080/",
         ] {
             assert_eq!(check(url, &[]), None, "{url}");
         }
-        assert_eq!(check("https://1.1.1.1/", &[]), Some(HostCheck::PublicLiteral));
+        assert_eq!(
+            check("https://1.1.1.1/", &[]),
+            Some(HostCheck::PublicLiteral)
+        );
         assert_eq!(check("https://example.com/", &[]), Some(HostCheck::Resolve));
     }
 
     #[test]
     fn the_list_opens_a_host_or_one_of_its_ports() {
         let list = ["127.0.0.1:8080", "Intranet.Example", "[::1]"];
-        assert_eq!(check("http://127.0.0.1:8080/", &list), Some(HostCheck::Allowed));
+        assert_eq!(
+            check("http://127.0.0.1:8080/", &list),
+            Some(HostCheck::Allowed)
+        );
         assert_eq!(check("http://127.0.0.1:8081/", &list), None);
-        assert_eq!(check("http://intranet.example./x", &list), Some(HostCheck::Allowed));
-        assert_eq!(check("https://INTRANET.example:99/", &list), Some(HostCheck::Allowed));
-        assert_eq!(check("https://a.intranet.example/", &list), Some(HostCheck::Resolve));
+        assert_eq!(
+            check("http://intranet.example./x", &list),
+            Some(HostCheck::Allowed)
+        );
+        assert_eq!(
+            check("https://INTRANET.example:99/", &list),
+            Some(HostCheck::Allowed)
+        );
+        assert_eq!(
+            check("https://a.intranet.example/", &list),
+            Some(HostCheck::Resolve)
+        );
         assert_eq!(check("http://[::1]:3000/", &list), Some(HostCheck::Allowed));
         assert_eq!(check("http://[::2]/", &list), None);
     }
@@ -182,18 +218,33 @@ mod tests {
     #[test]
     fn one_private_address_spoils_a_name() {
         let at = |ip: &str| SocketAddr::new(ip.parse().unwrap(), 0);
-        assert_eq!(all_public("a", vec![at("8.8.8.8"), at("1.1.1.1")]).unwrap().len(), 2);
+        assert_eq!(
+            all_public("a", vec![at("8.8.8.8"), at("1.1.1.1")])
+                .unwrap()
+                .len(),
+            2
+        );
         assert_eq!(
             all_public("a", vec![at("8.8.8.8"), at("::1")]),
-            Err(ResolveError::Private { host: "a".into(), address: "::1".parse().unwrap() })
+            Err(ResolveError::Private {
+                host: "a".into(),
+                address: "::1".parse().unwrap()
+            })
         );
-        assert_eq!(all_public("a", vec![]), Err(ResolveError::Unknown("a".into())));
+        assert_eq!(
+            all_public("a", vec![]),
+            Err(ResolveError::Unknown("a".into()))
+        );
     }
 
     #[tokio::test]
     async fn localhost_is_refused_after_resolution() {
         let resolver = CheckedResolver::public_only();
-        let error = resolver.resolve("localhost".parse().unwrap()).await.err().unwrap();
+        let error = resolver
+            .resolve("localhost".parse().unwrap())
+            .await
+            .err()
+            .unwrap();
         assert!(matches!(
             error.downcast_ref::<ResolveError>(),
             Some(ResolveError::Private { .. })
@@ -201,6 +252,11 @@ mod tests {
         let listed = PrivateHosts::new(&["localhost:80".to_owned()]);
         let resolver = CheckedResolver::listed_only(listed);
         assert!(resolver.resolve("localhost".parse().unwrap()).await.is_ok());
-        assert!(resolver.resolve("other.example".parse().unwrap()).await.is_err());
+        assert!(
+            resolver
+                .resolve("other.example".parse().unwrap())
+                .await
+                .is_err()
+        );
     }
 }

@@ -5,10 +5,10 @@ use crate::event::{Gone, ModelEvent, Sink};
 use crate::fetch::{FetchError, Fetcher, MAX_BODY, Page};
 use crate::text::{cut, pieces};
 use ipc_proto::channel::Fault;
+use ipc_proto::channel::Responder;
 use ipc_proto::chat::{MAX_MODEL_REQUEST, ModelRequest};
 use ipc_proto::edges::egress::{Egress, Reply, Request};
 use ipc_proto::link::LinkError;
-use ipc_proto::channel::Responder;
 use ipc_proto::{Body, Call, Server};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -56,7 +56,12 @@ pub async fn serve(mut server: Server<Egress>, out: Arc<Egresses>) -> Result<(),
 
 /// Answers one call. What is under way ends as soon as the caller withdraws it.
 async fn answer(call: Call<Egress>, out: Arc<Egresses>) {
-    let Call { request, mut fds, deadline, responder } = call;
+    let Call {
+        request,
+        mut fds,
+        deadline,
+        responder,
+    } = call;
     let deadline = deadline.unwrap_or(Duration::MAX);
     let done = async {
         match request {
@@ -69,14 +74,17 @@ async fn answer(call: Call<Egress>, out: Arc<Egresses>) {
                     }
                 };
                 let mut sink = CallSink(&responder);
-                match tokio::time::timeout(deadline, out.completer.complete(&request, &mut sink)).await {
+                match tokio::time::timeout(deadline, out.completer.complete(&request, &mut sink))
+                    .await
+                {
                     Ok(Ok(()) | Err(Gone)) => Ok(()),
                     Err(_) => {
                         responder
                             .send(
                                 &Reply::ModelFailed {
                                     kind: "timeout".to_owned(),
-                                    message: "the run's deadline passed before an answer".to_owned(),
+                                    message: "the run's deadline passed before an answer"
+                                        .to_owned(),
                                     failovers: Vec::new(),
                                 },
                                 &[],
@@ -85,11 +93,16 @@ async fn answer(call: Call<Egress>, out: Arc<Egresses>) {
                     }
                 }
             }
-            Request::Fetch { url, headers, max_bytes } => {
+            Request::Fetch {
+                url,
+                headers,
+                max_bytes,
+            } => {
                 let max = max_bytes.min(MAX_BODY);
-                let fetched = tokio::time::timeout(deadline, out.fetcher.fetch(&url, &headers, max))
-                    .await
-                    .unwrap_or(Err(FetchError::Timeout));
+                let fetched =
+                    tokio::time::timeout(deadline, out.fetcher.fetch(&url, &headers, max))
+                        .await
+                        .unwrap_or(Err(FetchError::Timeout));
                 let (reply, fd) = fetch_reply(fetched);
                 responder.send(&reply, fd.as_slice()).await
             }
@@ -106,12 +119,33 @@ async fn answer(call: Call<Egress>, out: Arc<Egresses>) {
 fn fetch_reply(fetched: Result<Page, FetchError>) -> (Reply, Option<OwnedFd>) {
     let failed = |code: &str, message: String| {
         let message = cut(&message, MAX_MESSAGE).to_owned();
-        (Reply::FetchFailed { code: code.to_owned(), message }, None)
+        (
+            Reply::FetchFailed {
+                code: code.to_owned(),
+                message,
+            },
+            None,
+        )
     };
     match fetched {
         Err(e) => failed(e.code(), e.to_string()),
-        Ok(Page { status, url, content_type, truncated, body }) => match Body::pack(body) {
-            Ok((body, fd)) => (Reply::Fetched { status, url, content_type, truncated, body }, fd),
+        Ok(Page {
+            status,
+            url,
+            content_type,
+            truncated,
+            body,
+        }) => match Body::pack(body) {
+            Ok((body, fd)) => (
+                Reply::Fetched {
+                    status,
+                    url,
+                    content_type,
+                    truncated,
+                    body,
+                },
+                fd,
+            ),
             Err(e) => failed("network", e.to_string()),
         },
     }
@@ -125,34 +159,94 @@ impl Sink for CallSink<'_> {
         match event {
             ModelEvent::Text(text) => {
                 for piece in pieces(&text, MAX_DELTA) {
-                    self.reply(Reply::TextDelta { text: piece.to_owned() }, None).await?;
+                    self.reply(
+                        Reply::TextDelta {
+                            text: piece.to_owned(),
+                        },
+                        None,
+                    )
+                    .await?;
                 }
                 Ok(())
             }
             ModelEvent::Thought(text) => {
                 for piece in pieces(&text, MAX_DELTA) {
-                    self.reply(Reply::ThoughtDelta { text: piece.to_owned() }, None).await?;
+                    self.reply(
+                        Reply::ThoughtDelta {
+                            text: piece.to_owned(),
+                        },
+                        None,
+                    )
+                    .await?;
                 }
                 Ok(())
             }
-            ModelEvent::ToolCall { id, name, arguments } => {
+            ModelEvent::ToolCall {
+                id,
+                name,
+                arguments,
+            } => {
                 let (arguments, fd) = Body::pack(arguments.into_bytes()).map_err(|e| {
                     tracing::error!(error = %e, "a tool call could not be packed");
                     Gone
                 })?;
-                self.reply(Reply::ToolCall { id, name, arguments }, fd).await
+                self.reply(
+                    Reply::ToolCall {
+                        id,
+                        name,
+                        arguments,
+                    },
+                    fd,
+                )
+                .await
             }
             ModelEvent::Usage(usage) => self.reply(Reply::Usage { usage }, None).await,
-            ModelEvent::Status { stage, model, detail } => {
-                self.reply(Reply::Status { stage, model, detail }, None).await
+            ModelEvent::Status {
+                stage,
+                model,
+                detail,
+            } => {
+                self.reply(
+                    Reply::Status {
+                        stage,
+                        model,
+                        detail,
+                    },
+                    None,
+                )
+                .await
             }
             ModelEvent::Restart { reason } => self.reply(Reply::Restart { reason }, None).await,
-            ModelEvent::Done { finish, model, failovers } => {
-                self.reply(Reply::Done { finish, model, failovers }, None).await
+            ModelEvent::Done {
+                finish,
+                model,
+                failovers,
+            } => {
+                self.reply(
+                    Reply::Done {
+                        finish,
+                        model,
+                        failovers,
+                    },
+                    None,
+                )
+                .await
             }
-            ModelEvent::Failed { kind, message, failovers } => {
+            ModelEvent::Failed {
+                kind,
+                message,
+                failovers,
+            } => {
                 let message = cut(&message, MAX_MESSAGE).to_owned();
-                self.reply(Reply::ModelFailed { kind, message, failovers }, None).await
+                self.reply(
+                    Reply::ModelFailed {
+                        kind,
+                        message,
+                        failovers,
+                    },
+                    None,
+                )
+                .await
             }
         }
     }

@@ -127,7 +127,10 @@ mod tests {
     }
 
     fn event(name: &str, data: &str) -> SseEvent {
-        SseEvent { name: name.into(), data: data.into() }
+        SseEvent {
+            name: name.into(),
+            data: data.into(),
+        }
     }
 
     #[test]
@@ -135,13 +138,19 @@ mod tests {
         let cases: &[(&str, Vec<SseEvent>)] = &[
             ("data: a\n\n", vec![event("", "a")]),
             ("data:a\r\n\r\n", vec![event("", "a")]),
-            ("data: a\r\rdata: b\r\r", vec![event("", "a"), event("", "b")]),
+            (
+                "data: a\r\rdata: b\r\r",
+                vec![event("", "a"), event("", "b")],
+            ),
             ("\u{feff}data: a\n\n", vec![event("", "a")]),
             ("event: x\ndata: a\ndata: b\n\n", vec![event("x", "a\nb")]),
             (": comment\n\ndata:  two\n\n", vec![event("", " two")]),
             ("data\n\n", vec![event("", "")]),
             ("event: only\n\ndata: next\n\n", vec![event("", "next")]),
-            ("id: 1\nretry: 5\nother\ndata: a:b\n\n", vec![event("", "a:b")]),
+            (
+                "id: 1\nretry: 5\nother\ndata: a:b\n\n",
+                vec![event("", "a:b")],
+            ),
             ("data: never ended\n", vec![]),
             ("", vec![]),
         ];

@@ -19,7 +19,9 @@ impl SystemRoots {
     fn verifier(&self) -> Result<&Verifier, Error> {
         if self.loaded.get().is_none() {
             let fresh = Verifier::new(self.provider.clone()).map_err(|e| {
-                Error::General(format!("no certificate can be checked, is ca-certificates installed? ({e})"))
+                Error::General(format!(
+                    "no certificate can be checked, is ca-certificates installed? ({e})"
+                ))
             })?;
             // A thread that was faster has the same roots.
             let _ = self.loaded.set(fresh);
@@ -37,7 +39,13 @@ impl ServerCertVerifier for SystemRoots {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        self.verifier()?.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+        self.verifier()?.verify_server_cert(
+            end_entity,
+            intermediates,
+            server_name,
+            ocsp_response,
+            now,
+        )
     }
 
     fn verify_tls12_signature(
@@ -46,7 +54,12 @@ impl ServerCertVerifier for SystemRoots {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -55,10 +68,17 @@ impl ServerCertVerifier for SystemRoots {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            cert,
+            dss,
+            &self.provider.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

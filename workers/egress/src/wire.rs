@@ -16,8 +16,8 @@ use ipc_proto::edges::egress::FinishReason;
 use ipc_proto::settings::Wire;
 use serde_json::Value;
 
-pub use assembly::{MAX_ARGUMENTS, MAX_CALLS, MAX_NAME, MAX_TEXT};
 use assembly::Assembly;
+pub use assembly::{MAX_ARGUMENTS, MAX_CALLS, MAX_NAME, MAX_TEXT};
 
 /// Most bytes of one answer as they come from the network: keeps an endless stream of pings, or of
 /// events that nothing is kept of, from running for ever.
@@ -136,7 +136,12 @@ impl AnswerParser {
             Api::OpenaiResponses => Box::new(openai_responses::ResponsesEvents::default()),
             Api::AnthropicMessages => Box::new(anthropic_messages::MessagesEvents::default()),
         };
-        Self { decoder: SseDecoder::default(), events, received: 0, complete: false }
+        Self {
+            decoder: SseDecoder::default(),
+            events,
+            received: 0,
+            complete: false,
+        }
     }
 
     /// Takes the next bytes and returns what they add.
@@ -177,7 +182,10 @@ impl AnswerParser {
     /// [`ErrorClass::StreamCut`] when no finish reason came; a failure when a tool call has no name.
     pub fn end(self) -> Result<End, Failure> {
         self.events.end()?.ok_or_else(|| {
-            Failure::new(ErrorClass::StreamCut, "the stream ended before its finish reason")
+            Failure::new(
+                ErrorClass::StreamCut,
+                "the stream ended before its finish reason",
+            )
         })
     }
 }
@@ -214,18 +222,26 @@ fn result_text(content: &[Block], mark_error: bool) -> String {
 /// The JSON of an event.
 fn json(event: &SseEvent) -> Result<Value, Failure> {
     serde_json::from_str(&event.data).map_err(|e| {
-        Failure::new(ErrorClass::ServerError, format!("an event of the stream is no JSON: {e}"))
+        Failure::new(
+            ErrorClass::ServerError,
+            format!("an event of the stream is no JSON: {e}"),
+        )
     })
 }
 
 /// The text at `key`, if there is some.
 fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
-    value.get(key).and_then(Value::as_str).filter(|t| !t.is_empty())
+    value
+        .get(key)
+        .and_then(Value::as_str)
+        .filter(|t| !t.is_empty())
 }
 
 /// What the answer cost, where a provider says it.
 fn cost(usage: &Value) -> Option<f64> {
-    ["cost_usd", "cost"].iter().find_map(|key| usage.get(key).and_then(Value::as_f64))
+    ["cost_usd", "cost"]
+        .iter()
+        .find_map(|key| usage.get(key).and_then(Value::as_f64))
 }
 
 /// The count at `key`, or zero.

@@ -22,7 +22,11 @@ async fn channel() -> (Client<Egress>, MockModel) {
     let settings = EgressSettings {
         providers: BTreeMap::from([(
             "mock".into(),
-            ProviderSettings { wire: Wire::OpenaiChat, base_url: mock.base_url(), has_key: false },
+            ProviderSettings {
+                wire: Wire::OpenaiChat,
+                base_url: mock.base_url(),
+                has_key: false,
+            },
         )]),
         chain: vec![ModelChoice {
             provider: "mock".into(),
@@ -105,8 +109,13 @@ async fn a_large_tool_call_travels_in_a_sealed_body() {
 #[tokio::test]
 async fn what_is_no_request_is_refused() {
     let (client, mock) = channel().await;
-    let request = Request::Complete { request: Body::Inline(b"{}".to_vec()) };
-    let refused = client.call(&request, &[], Duration::from_secs(10)).await.unwrap_err();
+    let request = Request::Complete {
+        request: Body::Inline(b"{}".to_vec()),
+    };
+    let refused = client
+        .call(&request, &[], Duration::from_secs(10))
+        .await
+        .unwrap_err();
     assert!(matches!(refused, CallError::Fault(fault) if fault.code == "invalid_request"));
     assert_eq!(mock.stats().requests, 0);
 }
@@ -119,12 +128,18 @@ async fn a_withdrawn_call_makes_room_and_the_bound_holds() {
         let (request, fds) = complete("[[mock:hang]]");
         let mut replies = client.stream(&request, &fds, None).await.unwrap();
         // The status says that the call is under way.
-        assert!(matches!(replies.next().await.unwrap().unwrap().0, Reply::Status { .. }));
+        assert!(matches!(
+            replies.next().await.unwrap().unwrap().0,
+            Reply::Status { .. }
+        ));
         waiting.push(replies);
     }
     let busy = |error: &CallError| matches!(error, CallError::Fault(fault) if fault.code == "busy");
     let (request, fds) = complete("hello");
-    let refused = client.call(&request, &fds, Duration::from_secs(10)).await.unwrap_err();
+    let refused = client
+        .call(&request, &fds, Duration::from_secs(10))
+        .await
+        .unwrap_err();
     assert!(busy(&refused), "{refused}");
 
     waiting.pop();
@@ -138,7 +153,9 @@ async fn a_withdrawn_call_makes_room_and_the_bound_holds() {
             }
         }
     };
-    let reply = tokio::time::timeout(Duration::from_secs(10), answered).await.unwrap();
+    let reply = tokio::time::timeout(Duration::from_secs(10), answered)
+        .await
+        .unwrap();
     assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
     assert!(mock.stats().requests > MAX_CONCURRENT as u64);
 }
@@ -159,11 +176,31 @@ async fn a_deadline_ends_the_call_with_a_kind() {
 #[tokio::test]
 async fn fetches_come_back_with_a_code_or_a_body() {
     let (client, mock) = channel().await;
-    let fetch = |url: String, max_bytes| Request::Fetch { url, headers: vec![], max_bytes };
-    let call = async |request| client.call(&request, &[], Duration::from_secs(10)).await.unwrap();
+    let fetch = |url: String, max_bytes| Request::Fetch {
+        url,
+        headers: vec![],
+        max_bytes,
+    };
+    let call = async |request| {
+        client
+            .call(&request, &[], Duration::from_secs(10))
+            .await
+            .unwrap()
+    };
 
-    let (reply, mut fds) = call(fetch(format!("http://{}/v1/models", mock.address()), 1 << 20)).await;
-    let Reply::Fetched { status: 200, body, content_type, truncated: false, .. } = reply else {
+    let (reply, mut fds) = call(fetch(
+        format!("http://{}/v1/models", mock.address()),
+        1 << 20,
+    ))
+    .await;
+    let Reply::Fetched {
+        status: 200,
+        body,
+        content_type,
+        truncated: false,
+        ..
+    } = reply
+    else {
         panic!("{reply:?}");
     };
     assert_eq!(content_type.as_deref(), Some("application/json"));
@@ -176,6 +213,9 @@ async fn fetches_come_back_with_a_code_or_a_body() {
         ("http://no-such-host.invalid/", "dns"),
     ] {
         let (reply, _) = call(fetch(url.to_owned(), 1000)).await;
-        assert!(matches!(&reply, Reply::FetchFailed { code, .. } if code == expected), "{reply:?}");
+        assert!(
+            matches!(&reply, Reply::FetchFailed { code, .. } if code == expected),
+            "{reply:?}"
+        );
     }
 }

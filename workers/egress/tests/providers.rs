@@ -38,7 +38,10 @@ fn completer(base: &str, chain: &[(&str, &str)], idle: Duration) -> Completer {
             ("chat".into(), provider(Wire::OpenaiChat, base)),
             ("responses".into(), provider(Wire::OpenaiResponses, base)),
             ("messages".into(), provider(Wire::AnthropicMessages, base)),
-            ("nowhere".into(), provider(Wire::OpenaiChat, "http://127.0.0.1:1/v1")),
+            (
+                "nowhere".into(),
+                provider(Wire::OpenaiChat, "http://127.0.0.1:1/v1"),
+            ),
             ("demo".into(), provider(Wire::Demo, "")),
         ]),
         chain: chain
@@ -97,11 +100,18 @@ async fn hear(completer: &Completer, request: &ModelRequest) -> Heard {
     let mut heard = Heard::default();
     let listen = async {
         while let Some(event) = events.recv().await {
-            assert!(heard.done.is_none() && heard.failed.is_none(), "nothing comes after the end");
+            assert!(
+                heard.done.is_none() && heard.failed.is_none(),
+                "nothing comes after the end"
+            );
             match event {
                 ModelEvent::Text(text) => heard.text.push_str(&text),
                 ModelEvent::Thought(text) => heard.thoughts.push_str(&text),
-                ModelEvent::ToolCall { id, name, arguments } => heard.calls.push((id, name, arguments)),
+                ModelEvent::ToolCall {
+                    id,
+                    name,
+                    arguments,
+                } => heard.calls.push((id, name, arguments)),
                 ModelEvent::Usage(usage) => heard.usage += usage.input + usage.output,
                 ModelEvent::Status { stage, .. } => heard.stages.push(stage),
                 ModelEvent::Restart { reason } => {
@@ -110,10 +120,18 @@ async fn hear(completer: &Completer, request: &ModelRequest) -> Heard {
                     heard.calls.clear();
                     heard.restarts.push(reason);
                 }
-                ModelEvent::Done { finish, model, failovers } => {
+                ModelEvent::Done {
+                    finish,
+                    model,
+                    failovers,
+                } => {
                     heard.done = Some((finish, model, failovers));
                 }
-                ModelEvent::Failed { kind, message, failovers } => {
+                ModelEvent::Failed {
+                    kind,
+                    message,
+                    failovers,
+                } => {
                     heard.failed = Some((kind, message, failovers));
                 }
             }
@@ -126,7 +144,10 @@ async fn hear(completer: &Completer, request: &ModelRequest) -> Heard {
     };
     let (outcome, ()) = tokio::join!(work, listen);
     outcome.unwrap();
-    assert!(heard.done.is_some() != heard.failed.is_some(), "exactly one end");
+    assert!(
+        heard.done.is_some() != heard.failed.is_some(),
+        "exactly one end"
+    );
     heard
 }
 
@@ -134,7 +155,11 @@ const PATIENT: Duration = Duration::from_secs(20);
 
 async fn ask(wire: &str, text: &str) -> (Heard, MockModel) {
     let mock = MockModel::start().await.unwrap();
-    let heard = hear(&completer(&mock.base_url(), &[(wire, "m")], PATIENT), &request(text)).await;
+    let heard = hear(
+        &completer(&mock.base_url(), &[(wire, "m")], PATIENT),
+        &request(text),
+    )
+    .await;
     (heard, mock)
 }
 
@@ -142,12 +167,20 @@ async fn ask(wire: &str, text: &str) -> (Heard, MockModel) {
 async fn ask_two(wire: &str, text: &str) -> (Heard, MockModel) {
     let mock = MockModel::start().await.unwrap();
     let chain = [(wire, "first"), (wire, "second")];
-    let heard = hear(&completer(&mock.base_url(), &chain, PATIENT), &request(text)).await;
+    let heard = hear(
+        &completer(&mock.base_url(), &chain, PATIENT),
+        &request(text),
+    )
+    .await;
     (heard, mock)
 }
 
 fn failover(model: &str, kind: &str, attempts: u32) -> Failover {
-    Failover { model: model.into(), failure_kind: kind.into(), attempts }
+    Failover {
+        model: model.into(),
+        failure_kind: kind.into(),
+        attempts,
+    }
 }
 
 #[tokio::test]
@@ -155,10 +188,23 @@ async fn an_ordinary_answer_on_every_wire() {
     for wire in WIRES {
         let text = "A longer answer, with ümläuts and 🦀, in several pieces.";
         let (heard, mock) = ask(wire, &format!("[[mock:think so so]] [[mock:text {text}]]")).await;
-        assert_eq!((heard.text.as_str(), heard.thoughts.as_str()), (text, "so so"), "{wire}");
+        assert_eq!(
+            (heard.text.as_str(), heard.thoughts.as_str()),
+            (text, "so so"),
+            "{wire}"
+        );
         assert!(heard.usage > 0 && heard.restarts.is_empty());
-        assert_eq!(heard.done.unwrap(), (FinishReason::Stop, format!("{wire}:m"), vec![]));
-        assert_eq!(heard.stages, [ProviderStage::RequestStarted, ProviderStage::RequestCompleted]);
+        assert_eq!(
+            heard.done.unwrap(),
+            (FinishReason::Stop, format!("{wire}:m"), vec![])
+        );
+        assert_eq!(
+            heard.stages,
+            [
+                ProviderStage::RequestStarted,
+                ProviderStage::RequestCompleted
+            ]
+        );
         let seen = &mock.stats().seen[0];
         assert_eq!((seen.api, seen.model.as_str()), (wire, "m"));
         assert_eq!(seen.key.as_deref(), Some(KEY));
@@ -173,19 +219,32 @@ async fn a_tool_call_and_its_result_on_every_wire() {
         let completer = completer(&mock.base_url(), &[(wire, "m")], PATIENT);
         let mut request = request("[[mock:tool echo {\"message\":\"hé\"}]] [[mock:echo]]");
         let heard = hear(&completer, &request).await;
-        assert_eq!(heard.done.as_ref().unwrap().0, FinishReason::ToolUse, "{wire}");
+        assert_eq!(
+            heard.done.as_ref().unwrap().0,
+            FinishReason::ToolUse,
+            "{wire}"
+        );
         let (id, name, arguments) = heard.calls[0].clone();
-        assert_eq!((name.as_str(), arguments.as_str()), ("echo", "{\"message\":\"hé\"}"));
+        assert_eq!(
+            (name.as_str(), arguments.as_str()),
+            ("echo", "{\"message\":\"hé\"}")
+        );
         request.messages.push(ChatMessage {
             role: ChatRole::Assistant,
-            content: vec![Block::ToolUse { id: id.clone(), name: name.clone(), arguments }],
+            content: vec![Block::ToolUse {
+                id: id.clone(),
+                name: name.clone(),
+                arguments,
+            }],
         });
         request.messages.push(ChatMessage {
             role: ChatRole::User,
             content: vec![Block::ToolResult {
                 id,
                 name,
-                content: vec![Block::Text { text: "Echo: hé".into() }],
+                content: vec![Block::Text {
+                    text: "Echo: hé".into(),
+                }],
                 is_error: false,
             }],
         });
@@ -200,7 +259,11 @@ async fn a_tool_call_of_two_mebibytes_on_every_wire() {
         let (heard, _) = ask(wire, "[[mock:bigtool echo 2097152]]").await;
         let (_, name, arguments) = &heard.calls[0];
         assert_eq!(name, "echo", "{wire}");
-        assert_eq!(arguments.len(), 2_097_152 + r#"{"message":""}"#.len(), "{wire}");
+        assert_eq!(
+            arguments.len(),
+            2_097_152 + r#"{"message":""}"#.len(),
+            "{wire}"
+        );
     }
 }
 
@@ -210,7 +273,10 @@ async fn a_tool_call_over_the_bound_is_refused_and_not_asked_for_again() {
         let (heard, mock) = ask(wire, "[[mock:bigtool echo 9000000]]").await;
         let (kind, message, _) = heard.failed.unwrap();
         assert_eq!(kind, "answer_too_large", "{wire}");
-        assert!(message.contains("tool arguments are larger than 8388608 bytes"), "{message}");
+        assert!(
+            message.contains("tool arguments are larger than 8388608 bytes"),
+            "{message}"
+        );
         assert_eq!(mock.stats().requests, 1);
     }
 }
@@ -234,7 +300,10 @@ async fn a_stream_cut_every_time_leads_to_the_next_model() {
         assert_eq!(heard.text, "hello", "{wire}");
         let (_, model, failovers) = heard.done.unwrap();
         assert_eq!(model, format!("{wire}:second"));
-        assert_eq!(failovers, [failover(&format!("{wire}:first"), "stream_cut", 2)]);
+        assert_eq!(
+            failovers,
+            [failover(&format!("{wire}:first"), "stream_cut", 2)]
+        );
         assert!(heard.stages.contains(&ProviderStage::FailoverStarted));
         assert!(heard.stages.contains(&ProviderStage::FailoverCompleted));
     }
@@ -264,7 +333,10 @@ async fn the_wish_to_wait_is_obeyed() {
 #[tokio::test]
 async fn a_wish_to_wait_too_long_leads_to_the_next_model() {
     let (heard, mock) = ask_two("chat", "[[mock@first:status 429 61]]").await;
-    assert_eq!(heard.done.unwrap().2, [failover("chat:first", "rate_limited", 1)]);
+    assert_eq!(
+        heard.done.unwrap().2,
+        [failover("chat:first", "rate_limited", 1)]
+    );
     assert_eq!(mock.stats().requests, 2);
 }
 
@@ -273,7 +345,10 @@ async fn an_overloaded_provider_is_asked_again() {
     for wire in WIRES {
         let (heard, mock) = ask(wire, "[[mock:flaky 1 529]]").await;
         assert_eq!(heard.text, "pong", "{wire}");
-        assert!(heard.restarts.is_empty(), "nothing was streamed that had to be withdrawn");
+        assert!(
+            heard.restarts.is_empty(),
+            "nothing was streamed that had to be withdrawn"
+        );
         assert_eq!(mock.stats().requests, 2);
     }
 }
@@ -287,7 +362,10 @@ async fn garbage_exhausts_the_chain() {
             assert_eq!(failed, EXHAUSTED, "{wire} {directive}");
             let kinds: Vec<&str> = failovers.iter().map(|f| f.failure_kind.as_str()).collect();
             assert_eq!(kinds, [kind, kind], "{wire} {directive}");
-            assert!(message.starts_with("none of 2 models answered"), "{message}");
+            assert!(
+                message.starts_with("none of 2 models answered"),
+                "{message}"
+            );
             assert_eq!(mock.stats().requests, 4);
         }
     }
@@ -297,8 +375,11 @@ async fn garbage_exhausts_the_chain() {
 async fn silence_is_a_timeout() {
     for directive in ["hang", "stall 1", "stall 3"] {
         let mock = MockModel::start().await.unwrap();
-        let completer =
-            completer(&mock.base_url(), &[("messages", "m")], Duration::from_millis(150));
+        let completer = completer(
+            &mock.base_url(),
+            &[("messages", "m")],
+            Duration::from_millis(150),
+        );
         let heard = hear(&completer, &request(&format!("[[mock:{directive}]]"))).await;
         let (kind, message, failovers) = heard.failed.unwrap();
         assert_eq!(kind, EXHAUSTED);
@@ -311,7 +392,11 @@ async fn silence_is_a_timeout() {
 #[tokio::test]
 async fn a_slow_answer_is_no_silence() {
     let mock = MockModel::start().await.unwrap();
-    let completer = completer(&mock.base_url(), &[("chat", "m")], Duration::from_millis(600));
+    let completer = completer(
+        &mock.base_url(),
+        &[("chat", "m")],
+        Duration::from_millis(600),
+    );
     let begun = Instant::now();
     let heard = hear(&completer, &request("[[mock:gap 80]] [[mock:long 40]]")).await;
     assert_eq!(heard.text.split(' ').count(), 40);
@@ -324,8 +409,15 @@ async fn a_key_that_the_provider_quotes_goes_no_further() {
         let (heard, mock) = ask_two(wire, "[[mock:leak]]").await;
         let (kind, message, _) = heard.failed.unwrap();
         assert_eq!(kind, "invalid_request", "{wire}");
-        assert!(message.contains("what a strange key: [key]") && !message.contains(KEY), "{message}");
-        assert_eq!(mock.stats().requests, 1, "a refused request is not shown to another model");
+        assert!(
+            message.contains("what a strange key: [key]") && !message.contains(KEY),
+            "{message}"
+        );
+        assert_eq!(
+            mock.stats().requests,
+            1,
+            "a refused request is not shown to another model"
+        );
     }
 }
 
@@ -340,7 +432,11 @@ async fn redirects_are_not_followed_with_a_key() {
 async fn nobody_listening_is_a_network_failure() {
     let mock = MockModel::start().await.unwrap();
     let chain = [("nowhere", "m"), ("chat", "m")];
-    let heard = hear(&completer(&mock.base_url(), &chain, PATIENT), &request("hi")).await;
+    let heard = hear(
+        &completer(&mock.base_url(), &chain, PATIENT),
+        &request("hi"),
+    )
+    .await;
     assert_eq!(heard.text, "pong");
     assert_eq!(heard.done.unwrap().2, [failover("nowhere:m", "network", 2)]);
 }
@@ -354,8 +450,15 @@ async fn every_model_without_a_key_is_named_so() {
 #[tokio::test]
 async fn a_model_that_is_not_configured_is_not_asked() {
     let mock = MockModel::start().await.unwrap();
-    let asked = ModelRequest { model: Some("chat:other".into()), ..request("hi") };
-    let heard = hear(&completer(&mock.base_url(), &[("chat", "m")], PATIENT), &asked).await;
+    let asked = ModelRequest {
+        model: Some("chat:other".into()),
+        ..request("hi")
+    };
+    let heard = hear(
+        &completer(&mock.base_url(), &[("chat", "m")], PATIENT),
+        &asked,
+    )
+    .await;
     assert_eq!(heard.failed.unwrap().0, "model_unavailable");
     assert_eq!(mock.stats().requests, 0);
 }
@@ -363,7 +466,11 @@ async fn a_model_that_is_not_configured_is_not_asked() {
 #[tokio::test]
 async fn when_the_reader_goes_nothing_is_asked_again() {
     let mock = MockModel::start().await.unwrap();
-    let completer = completer(&mock.base_url(), &[("chat", "m"), ("messages", "m")], PATIENT);
+    let completer = completer(
+        &mock.base_url(),
+        &[("chat", "m"), ("messages", "m")],
+        PATIENT,
+    );
     let (mut sink, mut events) = mpsc::channel(1);
     let listen = async move {
         while let Some(event) = events.recv().await {

@@ -13,7 +13,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name)
 }
 
 /// Serves one connection after the other; returns the port.
@@ -32,7 +34,9 @@ async fn server() -> u16 {
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let Ok(mut stream) = acceptor.accept(stream).await else {
+                continue;
+            };
             let mut head = [0_u8; 1024];
             let _ = stream.read(&mut head).await;
             let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\nconnection: close\r\n\r\nsecure";
@@ -45,7 +49,11 @@ async fn server() -> u16 {
 
 async fn get(host: &str, port: u16) -> Result<String, String> {
     let client = Tls::from_system().model_client().unwrap();
-    let response = client.get(format!("https://{host}:{port}/")).send().await.map_err(describe)?;
+    let response = client
+        .get(format!("https://{host}:{port}/"))
+        .send()
+        .await
+        .map_err(describe)?;
     response.text().await.map_err(describe)
 }
 
@@ -60,13 +68,21 @@ async fn an_authority_that_the_system_does_not_know_is_refused() {
 #[tokio::test]
 async fn an_authority_of_the_system_is_trusted_for_its_names() {
     let outcome = tokio::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "with_the_fixture_as_the_system", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "with_the_fixture_as_the_system",
+            "--ignored",
+            "--nocapture",
+        ])
         .env("SSL_CERT_FILE", fixture("tls-authority.pem"))
         .output()
         .await
         .unwrap();
     let said = String::from_utf8_lossy(&outcome.stdout);
-    assert!(outcome.status.success() && said.contains("1 passed"), "{said}");
+    assert!(
+        outcome.status.success() && said.contains("1 passed"),
+        "{said}"
+    );
 }
 
 #[tokio::test]

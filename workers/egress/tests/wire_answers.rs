@@ -10,9 +10,15 @@ use proptest::prelude::*;
 const FIXTURES: &[(Api, &str)] = &[
     (Api::OpenaiChat, include_str!("fixtures/chat_text.sse")),
     (Api::OpenaiChat, include_str!("fixtures/chat_tools.sse")),
-    (Api::OpenaiChat, include_str!("fixtures/chat_whole_calls.sse")),
+    (
+        Api::OpenaiChat,
+        include_str!("fixtures/chat_whole_calls.sse"),
+    ),
     (Api::OpenaiResponses, include_str!("fixtures/responses.sse")),
-    (Api::AnthropicMessages, include_str!("fixtures/messages.sse")),
+    (
+        Api::AnthropicMessages,
+        include_str!("fixtures/messages.sse"),
+    ),
 ];
 
 /// Everything that one stream gives: text, thoughts, and its end.
@@ -42,18 +48,34 @@ fn whole(api: Api, stream: &str) -> Parsed {
 }
 
 fn call(id: &str, name: &str, arguments: &str) -> WireCall {
-    WireCall { id: id.into(), name: name.into(), arguments: arguments.into() }
+    WireCall {
+        id: id.into(),
+        name: name.into(),
+        arguments: arguments.into(),
+    }
 }
 
 #[test]
 fn chat_text() {
     let (text, thoughts, end) = whole(FIXTURES[0].0, FIXTURES[0].1);
-    assert_eq!((text.as_str(), thoughts.as_str()), ("Grüße 🦀\n", "Let me see."));
-    let usage =
-        Usage { input: 100, output: 7, cache_read: 64, cache_creation: 0, cost_usd: Some(0.0125) };
+    assert_eq!(
+        (text.as_str(), thoughts.as_str()),
+        ("Grüße 🦀\n", "Let me see.")
+    );
+    let usage = Usage {
+        input: 100,
+        output: 7,
+        cache_read: 64,
+        cache_creation: 0,
+        cost_usd: Some(0.0125),
+    };
     assert_eq!(
         end.unwrap(),
-        End { finish: FinishReason::Stop, calls: vec![], usage: Some(usage) }
+        End {
+            finish: FinishReason::Stop,
+            calls: vec![],
+            usage: Some(usage)
+        }
     );
 }
 
@@ -77,21 +99,37 @@ fn chat_calls_are_assembled_by_index() {
 fn chat_calls_of_servers_that_do_not_count() {
     let (_, _, end) = whole(FIXTURES[2].0, FIXTURES[2].1);
     let end = end.unwrap();
-    assert_eq!(end.finish, FinishReason::ToolUse, "`stop` after calls means the calls");
+    assert_eq!(
+        end.finish,
+        FinishReason::ToolUse,
+        "`stop` after calls means the calls"
+    );
     assert_eq!(
         end.calls,
-        [call("w1", "a", r#"{"n":1}"#), call("w2", "b", r#"{"n":2}"#), call("w3", "c", r#"{"n":3}"#)]
+        [
+            call("w1", "a", r#"{"n":1}"#),
+            call("w2", "b", r#"{"n":2}"#),
+            call("w3", "c", r#"{"n":3}"#)
+        ]
     );
 }
 
 #[test]
 fn responses() {
     let (text, thoughts, end) = whole(FIXTURES[3].0, FIXTURES[3].1);
-    assert_eq!((text.as_str(), thoughts.as_str()), ("Hello ✓", "First.\n\nSecond."));
+    assert_eq!(
+        (text.as_str(), thoughts.as_str()),
+        ("Hello ✓", "First.\n\nSecond.")
+    );
     let end = end.unwrap();
     assert_eq!(end.finish, FinishReason::ToolUse);
     assert_eq!(end.calls, [call("call_1", "get-sum", r#"{"a":1,"b":2}"#)]);
-    let usage = Usage { input: 30, output: 9, cache_read: 10, ..Usage::default() };
+    let usage = Usage {
+        input: 30,
+        output: 9,
+        cache_read: 10,
+        ..Usage::default()
+    };
     assert_eq!(end.usage, Some(usage));
 }
 
@@ -103,10 +141,18 @@ fn messages() {
     assert_eq!(end.finish, FinishReason::ToolUse);
     assert_eq!(
         end.calls,
-        [call("toolu_1", "echo", r#"{"message": "über"}"#), call("toolu_2", "now", "{}")]
+        [
+            call("toolu_1", "echo", r#"{"message": "über"}"#),
+            call("toolu_2", "now", "{}")
+        ]
     );
-    let usage =
-        Usage { input: 1112, output: 42, cache_read: 1000, cache_creation: 100, cost_usd: None };
+    let usage = Usage {
+        input: 1112,
+        output: 42,
+        cache_read: 1000,
+        cache_creation: 100,
+        cost_usd: None,
+    };
     assert_eq!(end.usage, Some(usage));
 }
 
@@ -114,13 +160,17 @@ fn messages() {
 fn finish_reasons() {
     use FinishReason as F;
     let chat = |reason: &str| {
-        format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"{reason}\"}}]}}\n\n")
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{}},\"finish_reason\":\"{reason}\"}}]}}\n\n"
+        )
     };
     let responses = |kind: &str, rest: &str| {
         format!("data: {{\"type\":\"response.{kind}\",\"response\":{{{rest}}}}}\n\n")
     };
     let messages = |reason: &str| {
-        format!("data: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"{reason}\"}}}}\n\n")
+        format!(
+            "data: {{\"type\":\"message_delta\",\"delta\":{{\"stop_reason\":\"{reason}\"}}}}\n\n"
+        )
     };
     let incomplete = |reason: &str| {
         format!("\"status\":\"incomplete\",\"incomplete_details\":{{\"reason\":\"{reason}\"}}")
@@ -131,13 +181,29 @@ fn finish_reasons() {
         (Api::OpenaiChat, chat("tool_calls"), F::Stop), // without any call it is no tool turn
         (Api::OpenaiChat, chat("length"), F::Length),
         (Api::OpenaiChat, chat("content_filter"), F::ContentFilter),
-        (Api::OpenaiResponses, responses("completed", "\"status\":\"completed\""), F::Stop),
-        (Api::OpenaiResponses, responses("incomplete", &incomplete("max_output_tokens")), F::Length),
-        (Api::OpenaiResponses, responses("incomplete", &incomplete("content_filter")), F::ContentFilter),
+        (
+            Api::OpenaiResponses,
+            responses("completed", "\"status\":\"completed\""),
+            F::Stop,
+        ),
+        (
+            Api::OpenaiResponses,
+            responses("incomplete", &incomplete("max_output_tokens")),
+            F::Length,
+        ),
+        (
+            Api::OpenaiResponses,
+            responses("incomplete", &incomplete("content_filter")),
+            F::ContentFilter,
+        ),
         (Api::AnthropicMessages, messages("end_turn"), F::Stop),
         (Api::AnthropicMessages, messages("stop_sequence"), F::Stop),
         (Api::AnthropicMessages, messages("max_tokens"), F::Length),
-        (Api::AnthropicMessages, messages("refusal"), F::ContentFilter),
+        (
+            Api::AnthropicMessages,
+            messages("refusal"),
+            F::ContentFilter,
+        ),
     ];
     for (api, stream, finish) in cases {
         assert_eq!(whole(api, &stream).2.unwrap().finish, finish, "{stream}");
@@ -148,8 +214,16 @@ fn finish_reasons() {
 fn errors_in_a_stream_end_it() {
     use ErrorClass as C;
     let cases = [
-        (Api::OpenaiChat, r#"{"error":{"message":"m","type":"server_error","code":null}}"#, C::ServerError),
-        (Api::OpenaiChat, r#"{"error":{"message":"m","code":429}}"#, C::RateLimited),
+        (
+            Api::OpenaiChat,
+            r#"{"error":{"message":"m","type":"server_error","code":null}}"#,
+            C::ServerError,
+        ),
+        (
+            Api::OpenaiChat,
+            r#"{"error":{"message":"m","code":429}}"#,
+            C::RateLimited,
+        ),
         (
             Api::OpenaiChat,
             r#"{"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}"#,
@@ -183,14 +257,23 @@ fn errors_in_a_stream_end_it() {
 #[test]
 fn a_stream_cut_anywhere_before_its_finish_is_no_answer() {
     for (api, stream) in FIXTURES {
-        let finish = ["\"finish_reason\":\"stop\"", "\"finish_reason\":\"tool_calls\"", "response.completed\"", "\"stop_reason\":\"tool_use\""]
-            .iter()
-            .filter_map(|mark| stream.find(mark))
-            .min()
-            .unwrap();
+        let finish = [
+            "\"finish_reason\":\"stop\"",
+            "\"finish_reason\":\"tool_calls\"",
+            "response.completed\"",
+            "\"stop_reason\":\"tool_use\"",
+        ]
+        .iter()
+        .filter_map(|mark| stream.find(mark))
+        .min()
+        .unwrap();
         for cut in 0..finish {
             let end = parse(*api, &[&stream.as_bytes()[..cut]]).2;
-            assert_eq!(end.unwrap_err().class, ErrorClass::StreamCut, "cut at {cut}");
+            assert_eq!(
+                end.unwrap_err().class,
+                ErrorClass::StreamCut,
+                "cut at {cut}"
+            );
         }
     }
 }
@@ -211,14 +294,19 @@ fn bytes_after_the_last_event_do_not_matter() {
 #[test]
 fn a_call_without_a_name_is_no_call() {
     let stream = "data: {\"choices\":[{\"index\":0,\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"a\"}]},\"finish_reason\":\"tool_calls\"}]}\n\n";
-    assert_eq!(whole(Api::OpenaiChat, stream).2.unwrap_err().class, ErrorClass::ServerError);
+    assert_eq!(
+        whole(Api::OpenaiChat, stream).2.unwrap_err().class,
+        ErrorClass::ServerError
+    );
 }
 
 #[test]
 fn arguments_over_their_bound_fail_with_a_clear_word() {
     let piece = "x".repeat(1 << 20);
     let delta = |piece: &str| {
-        format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{{\"index\":0,\"id\":\"a\",\"function\":{{\"name\":\"t\",\"arguments\":\"{piece}\"}}}}]}}}}]}}\n\n")
+        format!(
+            "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{{\"index\":0,\"id\":\"a\",\"function\":{{\"name\":\"t\",\"arguments\":\"{piece}\"}}}}]}}}}]}}\n\n"
+        )
     };
     let mut parser = AnswerParser::new(Api::OpenaiChat);
     for _ in 0..8 {

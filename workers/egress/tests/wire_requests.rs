@@ -6,20 +6,34 @@ use mono_egress::wire::{Api, Target};
 use serde_json::{Value, json};
 
 fn conversation() -> ModelRequest {
-    let image = || Block::Image { media_type: "image/png".into(), data: "iVBO".into() };
+    let image = || Block::Image {
+        media_type: "image/png".into(),
+        data: "iVBO".into(),
+    };
     let text = |text: &str| Block::Text { text: text.into() };
     ModelRequest {
         model: None,
         effort: None,
         system: "Be brief.".into(),
         messages: vec![
-            ChatMessage { role: ChatRole::User, content: vec![text("look"), image()] },
+            ChatMessage {
+                role: ChatRole::User,
+                content: vec![text("look"), image()],
+            },
             ChatMessage {
                 role: ChatRole::Assistant,
                 content: vec![
                     text("I look."),
-                    Block::ToolUse { id: "c1".into(), name: "shot".into(), arguments: r#"{"n":1}"#.into() },
-                    Block::ToolUse { id: "c2".into(), name: "bad".into(), arguments: "{oops".into() },
+                    Block::ToolUse {
+                        id: "c1".into(),
+                        name: "shot".into(),
+                        arguments: r#"{"n":1}"#.into(),
+                    },
+                    Block::ToolUse {
+                        id: "c2".into(),
+                        name: "bad".into(),
+                        arguments: "{oops".into(),
+                    },
                 ],
             },
             ChatMessage {
@@ -40,7 +54,10 @@ fn conversation() -> ModelRequest {
                     },
                 ],
             },
-            ChatMessage { role: ChatRole::Assistant, content: vec![text("")] },
+            ChatMessage {
+                role: ChatRole::Assistant,
+                content: vec![text("")],
+            },
             ChatMessage::text(ChatRole::User, "and now?"),
         ],
         tools: vec![ToolSpec {
@@ -53,7 +70,14 @@ fn conversation() -> ModelRequest {
 }
 
 fn body(api: Api, effort: Option<&str>, official: bool) -> Value {
-    api.body(&conversation(), &Target { model: "m-1", effort, official })
+    api.body(
+        &conversation(),
+        &Target {
+            model: "m-1",
+            effort,
+            official,
+        },
+    )
 }
 
 #[test]
@@ -183,9 +207,21 @@ fn no_effort_means_no_thinking_is_asked_for() {
 
 #[test]
 fn what_is_empty_is_left_out() {
-    let bare = ModelRequest { system: String::new(), tools: vec![], ..conversation() };
-    let target = Target { model: "m", effort: None, official: true };
-    for api in [Api::OpenaiChat, Api::OpenaiResponses, Api::AnthropicMessages] {
+    let bare = ModelRequest {
+        system: String::new(),
+        tools: vec![],
+        ..conversation()
+    };
+    let target = Target {
+        model: "m",
+        effort: None,
+        official: true,
+    };
+    for api in [
+        Api::OpenaiChat,
+        Api::OpenaiResponses,
+        Api::AnthropicMessages,
+    ] {
         let body = api.body(&bare, &target);
         assert!(body.get("tools").is_none() && body.get("system").is_none());
         assert!(body.get("instructions").is_none());

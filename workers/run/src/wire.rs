@@ -249,7 +249,10 @@ impl Artifacts for Wire {
             name,
             media_type,
         };
-        let (reply, mut fds) = match self.ask_artifact(request, file.as_slice(), PUBLISH_TIME).await {
+        let (reply, mut fds) = match self
+            .ask_artifact(request, file.as_slice(), PUBLISH_TIME)
+            .await
+        {
             Ok(answer) => answer,
             // This file alone could not be published; the model may go on without it.
             Err(CallError::Fault(fault)) => {

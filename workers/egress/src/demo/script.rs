@@ -48,7 +48,11 @@ pub(super) fn plan(text: &str, tools: &[ToolSpec]) -> Plan {
     if steps.is_empty() && text.to_ascii_lowercase().contains("demo") {
         steps = full_demo(tools);
     }
-    if steps.is_empty() { Plan::Say(help(tools)) } else { Plan::Call(steps) }
+    if steps.is_empty() {
+        Plan::Say(help(tools))
+    } else {
+        Plan::Call(steps)
+    }
 }
 
 /// Sentences: lines, and within a line what "then" divides. What is written to a file may have
@@ -56,7 +60,9 @@ pub(super) fn plan(text: &str, tools: &[ToolSpec]) -> Plan {
 fn clauses(text: &str) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for line in text.lines() {
-        let continues = out.last().is_some_and(|last| verb(last).is_some_and(|(v, _)| v == "write"))
+        let continues = out
+            .last()
+            .is_some_and(|last| verb(last).is_some_and(|(v, _)| v == "write"))
             && verb(line).is_none();
         match out.last_mut() {
             Some(last) if continues => {
@@ -64,7 +70,9 @@ fn clauses(text: &str) -> Vec<String> {
                 last.push_str(line);
             }
             _ => {
-                let marked = line.replace(" and then ", "\u{0}").replace(", then ", "\u{0}");
+                let marked = line
+                    .replace(" and then ", "\u{0}")
+                    .replace(", then ", "\u{0}");
                 out.extend(marked.split('\u{0}').map(|s| s.trim().to_owned()));
             }
         }
@@ -110,7 +118,8 @@ fn verb(clause: &str) -> Option<(&'static str, &str)> {
 }
 
 fn starts_with(text: &str, word: &str) -> bool {
-    text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word))
+    text.get(..word.len())
+        .is_some_and(|start| start.eq_ignore_ascii_case(word))
 }
 
 fn sentence(clause: &str, tools: &[ToolSpec]) -> Option<Sentence> {
@@ -130,7 +139,11 @@ fn sentence(clause: &str, tools: &[ToolSpec]) -> Option<Sentence> {
         "write" => write(rest, tools),
         "read" => file_name(rest).and_then(|file| named("Read", &["file_path", "path"], file)),
         "list" => {
-            let pattern = if rest.is_empty() { "**/*" } else { unquote(rest) };
+            let pattern = if rest.is_empty() {
+                "**/*"
+            } else {
+                unquote(rest)
+            };
             named("Glob", &["pattern"], pattern)
         }
         "run" => named("Bash", &["command"], unquote(rest)),
@@ -158,7 +171,9 @@ fn mentions_demo(rest: &str) -> bool {
 fn find<'a>(tools: &'a [ToolSpec], name: &str) -> Option<&'a ToolSpec> {
     let wanted = name.to_ascii_lowercase();
     let is = |test: fn(&str, &str) -> bool| {
-        tools.iter().find(|t| test(&t.name.to_ascii_lowercase(), &wanted))
+        tools
+            .iter()
+            .find(|t| test(&t.name.to_ascii_lowercase(), &wanted))
     };
     is(|name, wanted| name == wanted)
         .or_else(|| is(|name, wanted| name.ends_with(&format!("__{wanted}"))))
@@ -169,14 +184,22 @@ fn find<'a>(tools: &'a [ToolSpec], name: &str) -> Option<&'a ToolSpec> {
 /// first text property.
 fn step(spec: &ToolSpec, keys: &[&str], value: &str) -> Step {
     let key = property(spec, keys, "string");
-    Step { tool: spec.name.clone(), arguments: json!({ key: value }) }
+    Step {
+        tool: spec.name.clone(),
+        arguments: json!({ key: value }),
+    }
 }
 
 fn property(spec: &ToolSpec, keys: &[&str], kind: &str) -> String {
-    let properties = spec.input_schema.get("properties").and_then(Value::as_object);
+    let properties = spec
+        .input_schema
+        .get("properties")
+        .and_then(Value::as_object);
     let known = |key: &&&str| properties.is_some_and(|p| p.contains_key(**key));
     let typed = || {
-        properties?.iter().find(|(_, s)| s.get("type").and_then(Value::as_str) == Some(kind))
+        properties?
+            .iter()
+            .find(|(_, s)| s.get("type").and_then(Value::as_str) == Some(kind))
     };
     match keys.iter().find(known) {
         Some(key) => (*key).to_owned(),
@@ -192,24 +215,45 @@ fn add(rest: &str, tools: &[ToolSpec]) -> Option<Sentence> {
         .take(2)
         .collect();
     let [a, b] = numbers.try_into().ok()?;
-    let Some(spec) = ["get-sum", "add", "sum"].iter().find_map(|name| find(tools, name)) else {
+    let Some(spec) = ["get-sum", "add", "sum"]
+        .iter()
+        .find_map(|name| find(tools, name))
+    else {
         return Some(Sentence::Missing("get-sum"));
     };
-    Some(Sentence::Step(Step { tool: spec.name.clone(), arguments: json!({"a": a, "b": b}) }))
+    Some(Sentence::Step(Step {
+        tool: spec.name.clone(),
+        arguments: json!({"a": a, "b": b}),
+    }))
 }
 
 fn write(rest: &str, tools: &[ToolSpec]) -> Option<Sentence> {
-    let (name, content) = rest.split_once(": ").or_else(|| rest.split_once(":\n")).or_else(|| rest.split_once(' '))?;
+    let (name, content) = rest
+        .split_once(": ")
+        .or_else(|| rest.split_once(":\n"))
+        .or_else(|| rest.split_once(' '))?;
     let file = file_name(name)?;
-    let Some(spec) = find(tools, "Write") else { return Some(Sentence::Missing("Write")) };
-    Some(Sentence::Step(write_step(spec, file, &format!("{}\n", content.trim()))))
+    let Some(spec) = find(tools, "Write") else {
+        return Some(Sentence::Missing("Write"));
+    };
+    Some(Sentence::Step(write_step(
+        spec,
+        file,
+        &format!("{}\n", content.trim()),
+    )))
 }
 
 fn write_step(spec: &ToolSpec, file: &str, content: &str) -> Step {
     let mut arguments = Map::new();
-    arguments.insert(property(spec, &["file_path", "path"], "string"), file.into());
+    arguments.insert(
+        property(spec, &["file_path", "path"], "string"),
+        file.into(),
+    );
     arguments.insert("content".into(), content.into());
-    Step { tool: spec.name.clone(), arguments: Value::Object(arguments) }
+    Step {
+        tool: spec.name.clone(),
+        arguments: Value::Object(arguments),
+    }
 }
 
 /// `call NAME {json}`: any tool on offer.
@@ -218,9 +262,16 @@ fn call(rest: &str, tools: &[ToolSpec]) -> Option<Sentence> {
     let spec = find(tools, name.trim_matches('`'))?;
     let arguments = match serde_json::from_str(arguments) {
         Ok(object @ Value::Object(_)) => object,
-        _ => return Some(Sentence::Say("The arguments after the tool's name must be a JSON object.".into())),
+        _ => {
+            return Some(Sentence::Say(
+                "The arguments after the tool's name must be a JSON object.".into(),
+            ));
+        }
     };
-    Some(Sentence::Step(Step { tool: spec.name.clone(), arguments }))
+    Some(Sentence::Step(Step {
+        tool: spec.name.clone(),
+        arguments,
+    }))
 }
 
 /// The file in "the file `a b.txt`." or "a.txt, please".
@@ -236,7 +287,10 @@ fn file_name(rest: &str) -> Option<&str> {
             return (!quoted.is_empty()).then_some(quoted);
         }
     }
-    let word = rest.split_whitespace().next()?.trim_end_matches([',', '.', '!', '?', ';', ':']);
+    let word = rest
+        .split_whitespace()
+        .next()?
+        .trim_end_matches([',', '.', '!', '?', ';', ':']);
     (!word.is_empty()).then_some(word)
 }
 
@@ -266,8 +320,14 @@ fn full_demo(tools: &[ToolSpec]) -> Vec<Step> {
         step
     };
     let written = find(tools, "Write").map(|spec| write_step(spec, FILE, REPORT));
-    let published = written.is_some().then(|| find(tools, "PublishReplyFile").map(publish)).flatten();
-    [written, find(tools, "echo").map(echo), published].into_iter().flatten().collect()
+    let published = written
+        .is_some()
+        .then(|| find(tools, "PublishReplyFile").map(publish))
+        .flatten();
+    [written, find(tools, "echo").map(echo), published]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn offered(tools: &[ToolSpec]) -> String {

@@ -21,7 +21,10 @@ pub fn body(request: &ModelRequest, target: &Target<'_>) -> Value {
     let mut messages: Vec<Value> = request.messages.iter().filter_map(message).collect();
     // Two marks let the provider reuse what it read for the turn before: the fixed beginning, and
     // the conversation up to here.
-    let last = messages.last_mut().and_then(|m| m["content"].as_array_mut()).and_then(|c| c.last_mut());
+    let last = messages
+        .last_mut()
+        .and_then(|m| m["content"].as_array_mut())
+        .and_then(|c| c.last_mut());
     if let Some(block) = last {
         block["cache_control"] = json_value!({"type": "ephemeral"});
     }
@@ -77,7 +80,12 @@ fn message(message: &ChatMessage) -> Option<Value> {
     let mut rest = Vec::new();
     for block in &message.content {
         match block {
-            Block::ToolResult { id, content, is_error, .. } => {
+            Block::ToolResult {
+                id,
+                content,
+                is_error,
+                ..
+            } => {
                 let mut inner: Vec<Value> = Vec::new();
                 let text = result_text(content, false);
                 if !text.is_empty() {
@@ -97,7 +105,11 @@ fn message(message: &ChatMessage) -> Option<Value> {
             }
             Block::Text { .. } => {}
             Block::Image { media_type, data } => rest.push(image(media_type, data)),
-            Block::ToolUse { id, name, arguments } => rest.push(json_value!({
+            Block::ToolUse {
+                id,
+                name,
+                arguments,
+            } => rest.push(json_value!({
                 "type": "tool_use", "id": id, "name": name, "input": input(arguments),
             })),
         }
@@ -138,7 +150,11 @@ impl Events for MessagesEvents {
                 self.count_usage(message.get("usage"));
             }
             "content_block_start" => {
-                self.block(index, data.get("content_block").unwrap_or(&Value::Null), out)?;
+                self.block(
+                    index,
+                    data.get("content_block").unwrap_or(&Value::Null),
+                    out,
+                )?;
             }
             "content_block_delta" => {
                 let delta = data.get("delta").unwrap_or(&Value::Null);
@@ -165,9 +181,15 @@ impl Events for MessagesEvents {
     }
 
     fn end(self: Box<Self>) -> Result<Option<End>, Failure> {
-        let Some(finish) = self.finish else { return Ok(None) };
+        let Some(finish) = self.finish else {
+            return Ok(None);
+        };
         let calls = self.assembly.into_calls()?;
-        Ok(Some(End { finish, calls, usage: self.usage }))
+        Ok(Some(End {
+            finish,
+            calls,
+            usage: self.usage,
+        }))
     }
 }
 
@@ -183,9 +205,9 @@ impl MessagesEvents {
                 self.assembly.begin(index, part("id"), part("name"))?;
                 // Empty before its pieces; compatible servers may give it whole at once.
                 match block.get("input") {
-                    Some(Value::Object(whole)) if !whole.is_empty() => {
-                        self.assembly.replace(index, &Value::Object(whole.clone()).to_string())
-                    }
+                    Some(Value::Object(whole)) if !whole.is_empty() => self
+                        .assembly
+                        .replace(index, &Value::Object(whole.clone()).to_string()),
                     _ => Ok(()),
                 }
             }
@@ -196,16 +218,28 @@ impl MessagesEvents {
     /// The counts come twice, cumulative: the prompt's at the start, the answer's at the end. A
     /// count that is left out keeps its value.
     fn count_usage(&mut self, usage: Option<&Value>) {
-        let Some(usage) = usage.filter(|u| u.is_object()) else { return };
+        let Some(usage) = usage.filter(|u| u.is_object()) else {
+            return;
+        };
         let known = self.usage.take().unwrap_or_default();
         let read = |key, before| usage.get(key).and_then(Value::as_u64).unwrap_or(before);
-        let fresh = known.input.saturating_sub(known.cache_read + known.cache_creation);
+        let fresh = known
+            .input
+            .saturating_sub(known.cache_read + known.cache_creation);
         let cache_read = read("cache_read_input_tokens", known.cache_read);
         let cache_creation = read("cache_creation_input_tokens", known.cache_creation);
         // This wire counts cached tokens beside `input_tokens`, the other two inside it.
-        let input = read("input_tokens", fresh).saturating_add(cache_read).saturating_add(cache_creation);
+        let input = read("input_tokens", fresh)
+            .saturating_add(cache_read)
+            .saturating_add(cache_creation);
         let output = read("output_tokens", known.output);
-        self.usage = Some(Usage { input, output, cache_read, cache_creation, cost_usd: cost(usage) });
+        self.usage = Some(Usage {
+            input,
+            output,
+            cache_read,
+            cache_creation,
+            cost_usd: cost(usage),
+        });
     }
 }
 

@@ -43,7 +43,11 @@ impl Assembly {
 
     /// The newest call with this number.
     pub(super) fn call(&mut self, number: u64) -> Option<&mut WireCall> {
-        self.calls.iter_mut().rev().find(|(n, _)| *n == number).map(|(_, call)| call)
+        self.calls
+            .iter_mut()
+            .rev()
+            .find(|(n, _)| *n == number)
+            .map(|(_, call)| call)
     }
 
     /// The number of the newest call.
@@ -59,7 +63,11 @@ impl Assembly {
                 format!("the answer has more than {MAX_CALLS} tool calls"),
             ));
         }
-        let call = WireCall { id: id.to_owned(), name: name.to_owned(), arguments: String::new() };
+        let call = WireCall {
+            id: id.to_owned(),
+            name: name.to_owned(),
+            arguments: String::new(),
+        };
         self.calls.push((number, call));
         Ok(())
     }
@@ -96,7 +104,10 @@ impl Assembly {
         let mut calls = Vec::with_capacity(self.calls.len());
         for (_, mut call) in self.calls {
             if call.name.is_empty() {
-                return Err(Failure::new(ErrorClass::ServerError, "a tool call without a name"));
+                return Err(Failure::new(
+                    ErrorClass::ServerError,
+                    "a tool call without a name",
+                ));
             }
             if call.name.len() > MAX_NAME || call.id.len() > MAX_NAME {
                 let message = format!("a tool call's id or name is longer than {MAX_NAME} bytes");
@@ -134,7 +145,10 @@ mod tests {
         let half = "x".repeat(MAX_TEXT / 2);
         assembly.text(&half, &mut out).unwrap();
         assembly.thought(&half, &mut out).unwrap();
-        assert_eq!(class(assembly.text("x", &mut out)), Some(ErrorClass::AnswerTooLarge));
+        assert_eq!(
+            class(assembly.text("x", &mut out)),
+            Some(ErrorClass::AnswerTooLarge)
+        );
     }
 
     #[test]
@@ -145,15 +159,23 @@ mod tests {
         for _ in 0..3 {
             assembly.replace(0, &whole).unwrap();
         }
-        assert_eq!(class(assembly.append(0, "x")), Some(ErrorClass::AnswerTooLarge));
-        assert_eq!(class(assembly.append(9, "x")), Some(ErrorClass::AnswerTooLarge));
+        assert_eq!(
+            class(assembly.append(0, "x")),
+            Some(ErrorClass::AnswerTooLarge)
+        );
+        assert_eq!(
+            class(assembly.append(9, "x")),
+            Some(ErrorClass::AnswerTooLarge)
+        );
     }
 
     #[test]
     fn ids_and_names_have_a_bound() {
         let ends = |id: usize, name: usize| {
             let mut assembly = Assembly::default();
-            assembly.begin(0, &"i".repeat(id), &"n".repeat(name)).unwrap();
+            assembly
+                .begin(0, &"i".repeat(id), &"n".repeat(name))
+                .unwrap();
             assembly.into_calls().is_ok()
         };
         assert!(ends(0, 1) && ends(MAX_NAME, MAX_NAME));
@@ -166,6 +188,9 @@ mod tests {
         for n in 0..MAX_CALLS as u64 {
             assembly.begin(n, "", "t").unwrap();
         }
-        assert_eq!(class(assembly.begin(0, "", "t")), Some(ErrorClass::AnswerTooLarge));
+        assert_eq!(
+            class(assembly.begin(0, "", "t")),
+            Some(ErrorClass::AnswerTooLarge)
+        );
     }
 }

@@ -1,8 +1,6 @@
 //! OpenAI chat completions, as `api.openai.com` and the many compatible servers speak it.
 
-use super::{
-    Assembly, Delta, End, Events, Target, cost, count, data_url, json, result_text, text,
-};
+use super::{Assembly, Delta, End, Events, Target, cost, count, data_url, json, result_text, text};
 use crate::failure::{ErrorClass, Failure};
 use crate::sse::SseEvent;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, ModelRequest, Usage};
@@ -48,7 +46,11 @@ pub fn body(request: &ModelRequest, target: &Target<'_>) -> Value {
     }
     if let Some(most) = request.max_output_tokens {
         // OpenAI's reasoning models refuse the old name, compatible servers don't know the new one.
-        body[if target.official { "max_completion_tokens" } else { "max_tokens" }] = most.into();
+        body[if target.official {
+            "max_completion_tokens"
+        } else {
+            "max_tokens"
+        }] = most.into();
     }
     body
 }
@@ -59,7 +61,11 @@ fn assistant(message: &ChatMessage) -> Option<Value> {
         .content
         .iter()
         .filter_map(|block| match block {
-            Block::ToolUse { id, name, arguments } => Some(json_value!({
+            Block::ToolUse {
+                id,
+                name,
+                arguments,
+            } => Some(json_value!({
                 "id": id, "type": "function", "function": {"name": name, "arguments": arguments},
             })),
             _ => None,
@@ -68,7 +74,11 @@ fn assistant(message: &ChatMessage) -> Option<Value> {
     if text.is_empty() && calls.is_empty() {
         return None;
     }
-    let content = if text.is_empty() { Value::Null } else { text.into() };
+    let content = if text.is_empty() {
+        Value::Null
+    } else {
+        text.into()
+    };
     let mut said = json_value!({"role": "assistant", "content": content});
     if !calls.is_empty() {
         said["tool_calls"] = calls.into();
@@ -86,7 +96,12 @@ fn user(message: &ChatMessage, out: &mut Vec<Value>) {
                 parts.push(json_value!({"type": "text", "text": text}));
             }
             Block::Image { media_type, data } => parts.push(image(media_type, data)),
-            Block::ToolResult { id, name, content, is_error } => {
+            Block::ToolResult {
+                id,
+                name,
+                content,
+                is_error,
+            } => {
                 out.push(json_value!({
                     "role": "tool", "tool_call_id": id, "content": result_text(content, *is_error),
                 }));
@@ -142,7 +157,9 @@ impl Events for ChatEvents {
             .get("choices")
             .and_then(Value::as_array)
             .and_then(|all| all.iter().find(|c| count(c, "index") == 0));
-        let Some(choice) = choice else { return Ok(false) };
+        let Some(choice) = choice else {
+            return Ok(false);
+        };
         if let Some(delta) = choice.get("delta") {
             self.delta(delta, out)?;
         }
@@ -153,7 +170,9 @@ impl Events for ChatEvents {
     }
 
     fn end(self: Box<Self>) -> Result<Option<End>, Failure> {
-        let Some(finish) = self.finish else { return Ok(None) };
+        let Some(finish) = self.finish else {
+            return Ok(None);
+        };
         let calls = self.assembly.into_calls()?;
         // Some servers say `stop` after tool calls.
         let finish = match finish {
@@ -161,7 +180,11 @@ impl Events for ChatEvents {
             FinishReason::Stop => FinishReason::ToolUse,
             other => other,
         };
-        Ok(Some(End { finish, calls, usage: self.usage }))
+        Ok(Some(End {
+            finish,
+            calls,
+            usage: self.usage,
+        }))
     }
 }
 
@@ -228,7 +251,9 @@ fn finish_of(reason: &str) -> Result<FinishReason, Failure> {
 }
 
 fn usage_of(usage: &Value) -> Usage {
-    let cached = usage.get("prompt_tokens_details").map_or(0, |d| count(d, "cached_tokens"));
+    let cached = usage
+        .get("prompt_tokens_details")
+        .map_or(0, |d| count(d, "cached_tokens"));
     Usage {
         input: count(usage, "prompt_tokens"),
         output: count(usage, "completion_tokens"),

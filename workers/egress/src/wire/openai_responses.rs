@@ -1,8 +1,6 @@
 //! OpenAI responses.
 
-use super::{
-    Assembly, Delta, End, Events, Target, cost, count, data_url, json, result_text, text,
-};
+use super::{Assembly, Delta, End, Events, Target, cost, count, data_url, json, result_text, text};
 use crate::failure::Failure;
 use crate::sse::SseEvent;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, ModelRequest, Usage};
@@ -71,13 +69,22 @@ fn items(message: &ChatMessage, out: &mut Vec<Value>) {
                 parts.push(image(media_type, data));
             }
             Block::Text { .. } | Block::Image { .. } => {}
-            Block::ToolUse { id, name, arguments } => {
+            Block::ToolUse {
+                id,
+                name,
+                arguments,
+            } => {
                 flush(&mut parts, out);
                 out.push(json_value!({
                     "type": "function_call", "call_id": id, "name": name, "arguments": arguments,
                 }));
             }
-            Block::ToolResult { id, content, is_error, .. } => {
+            Block::ToolResult {
+                id,
+                content,
+                is_error,
+                ..
+            } => {
                 flush(&mut parts, out);
                 let text = result_text(content, *is_error);
                 let images: Vec<Value> = content
@@ -139,7 +146,8 @@ impl Events for ResponsesEvents {
                 self.assembly.thought("\n\n", out)?;
             }
             "response.function_call_arguments.delta" => {
-                self.assembly.append(number, text(&data, "delta").unwrap_or_default())?;
+                self.assembly
+                    .append(number, text(&data, "delta").unwrap_or_default())?;
             }
             "response.function_call_arguments.done" => {
                 if let Some(whole) = text(&data, "arguments") {
@@ -151,7 +159,10 @@ impl Events for ResponsesEvents {
             }
             "response.completed" | "response.incomplete" => {
                 let response = data.get("response").unwrap_or(&Value::Null);
-                self.usage = response.get("usage").filter(|u| u.is_object()).map(usage_of);
+                self.usage = response
+                    .get("usage")
+                    .filter(|u| u.is_object())
+                    .map(usage_of);
                 self.finish = Some(finish_of(response));
                 return Ok(true);
             }
@@ -166,13 +177,19 @@ impl Events for ResponsesEvents {
     }
 
     fn end(self: Box<Self>) -> Result<Option<End>, Failure> {
-        let Some(finish) = self.finish else { return Ok(None) };
+        let Some(finish) = self.finish else {
+            return Ok(None);
+        };
         let calls = self.assembly.into_calls()?;
         let finish = match finish {
             FinishReason::Stop if !calls.is_empty() => FinishReason::ToolUse,
             other => other,
         };
-        Ok(Some(End { finish, calls, usage: self.usage }))
+        Ok(Some(End {
+            finish,
+            calls,
+            usage: self.usage,
+        }))
     }
 }
 
@@ -183,8 +200,11 @@ impl ResponsesEvents {
             return Ok(());
         }
         if self.assembly.call(number).is_none() {
-            let id = text(item, "call_id").or_else(|| text(item, "id")).unwrap_or_default();
-            self.assembly.begin(number, id, text(item, "name").unwrap_or_default())?;
+            let id = text(item, "call_id")
+                .or_else(|| text(item, "id"))
+                .unwrap_or_default();
+            self.assembly
+                .begin(number, id, text(item, "name").unwrap_or_default())?;
         }
         match text(item, "arguments") {
             Some(whole) => self.assembly.replace(number, whole),
@@ -194,7 +214,9 @@ impl ResponsesEvents {
 }
 
 fn finish_of(response: &Value) -> FinishReason {
-    let reason = response.get("incomplete_details").and_then(|d| text(d, "reason"));
+    let reason = response
+        .get("incomplete_details")
+        .and_then(|d| text(d, "reason"));
     match (text(response, "status"), reason) {
         (_, Some("content_filter")) => FinishReason::ContentFilter,
         (_, Some(_)) | (Some("incomplete"), None) => FinishReason::Length,
@@ -203,7 +225,9 @@ fn finish_of(response: &Value) -> FinishReason {
 }
 
 fn usage_of(usage: &Value) -> Usage {
-    let cached = usage.get("input_tokens_details").map_or(0, |d| count(d, "cached_tokens"));
+    let cached = usage
+        .get("input_tokens_details")
+        .map_or(0, |d| count(d, "cached_tokens"));
     Usage {
         input: count(usage, "input_tokens"),
         output: count(usage, "output_tokens"),
