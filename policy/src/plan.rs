@@ -182,66 +182,48 @@ impl<'a> Plan<'a> {
     }
 
     fn bundle(&mut self, bundle: &Bundle) {
-        let degraded = self.variant.degraded;
-        for text in &bundle.shown {
-            let path = PathBuf::from(text);
-            let Ok(metadata) = std::fs::symlink_metadata(&path) else {
-                continue;
-            };
-            if let Ok(target) = std::fs::read_link(&path) {
-                self.entries
-                    .insert(path.clone(), Entry::Link { path, target });
-                continue;
-            }
-            let executes = bundle
-                .read_exec
-                .iter()
-                .any(|exec| Path::new(exec).starts_with(&path));
-            // Two bundles may show one place; what one needs the other doesn't take away.
-            let before = self.entries.get(&path);
-            let execute = executes || matches!(before, Some(Entry::Show { execute: true, .. }));
-            let entry = Entry::Show {
-                source: std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone()),
-                path: path.clone(),
-                directory: metadata.is_dir(),
-                write: false,
-                execute,
-                device: false,
-            };
-            self.entries.insert(path, entry);
-        }
-        for (paths, access) in [
-            (&bundle.read, Access::Read),
-            (&bundle.read_exec, Access::ReadExec),
-        ] {
-            for path in paths.iter().map(Path::new) {
-                // A link at this place ends in something that is granted at its own.
-                let Ok(metadata) = std::fs::symlink_metadata(path) else {
-                    continue;
-                };
-                if !metadata.is_symlink() {
-                    self.rule(path, rights::of(access, metadata.is_dir()));
-                }
-            }
-        }
-        for path in bundle.copied.iter().map(PathBuf::from) {
-            if degraded && path.is_file() {
-                self.rule(&path, rights::of(Access::Read, false));
-            }
-            self.entries.insert(path.clone(), Entry::Copy { path });
-        }
-        for (path, text) in &bundle.written {
-            let path = PathBuf::from(path);
-            if degraded && path.is_file() {
-                self.rule(&path, rights::of(Access::Read, false));
-            }
-            self.entries.insert(
-                path.clone(),
-                Entry::Text {
-                    path,
-                    text: text.clone(),
+        for place in bundle.places() {
+            let path = &place.path;
+            let entry = match &place.link {
+                Some(target) => Entry::Link {
+                    path: path.clone(),
+                    target: target.clone(),
                 },
-            );
+                None => {
+                    // Two bundles may show one place; what one needs the other doesn't take away.
+                    let before = self.entries.get(path);
+                    let executed = matches!(before, Some(Entry::Show { execute: true, .. }));
+                    Entry::Show {
+                        source: place.real.clone(),
+                        path: path.clone(),
+                        directory: place.directory,
+                        write: false,
+                        execute: place.execute || executed,
+                        device: false,
+                    }
+                }
+            };
+            self.entries.insert(path.clone(), entry);
+        }
+        for (path, access, directory) in bundle.rules() {
+            self.rule(path, rights::of(*access, *directory));
+        }
+        let copied = bundle.copied.iter().map(PathBuf::from);
+        let copied = copied.map(|path| Entry::Copy { path });
+        let written = bundle.written.iter();
+        let written = written.map(|(path, text)| Entry::Text {
+            path: path.into(),
+            text: text.clone(),
+        });
+        for entry in copied.chain(written) {
+            let (Entry::Copy { path } | Entry::Text { path, .. }) = &entry else {
+                continue;
+            };
+            let path = path.clone();
+            if self.variant.degraded && path.is_file() {
+                self.rule(&path, rights::of(Access::Read, false));
+            }
+            self.entries.insert(path, entry);
         }
     }
 
