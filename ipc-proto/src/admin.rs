@@ -129,6 +129,25 @@ pub enum Ask {
         /// Role name.
         role: String,
     },
+    /// End the worker of an always-on role and start a fresh one.
+    Restart {
+        /// Role name.
+        role: String,
+    },
+    /// Let the worker of an always-on role finish what it does, then leave the role parked.
+    Drain {
+        /// Role name.
+        role: String,
+    },
+    /// The latest log lines of the workers.
+    Logs {
+        /// Only this role.
+        role: Option<String>,
+        /// Only this run.
+        run: Option<String>,
+        /// Only lines after this number; 0 for the newest.
+        after: u64,
+    },
     /// Stop the daemon in order.
     Stop,
 }

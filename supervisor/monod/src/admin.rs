@@ -96,6 +96,26 @@ pub(crate) fn listen_at(path: &Path) -> Result<OwnedFd, SocketError> {
     Ok(listener)
 }
 
+/// A socket that systemd opened: it must be a listening `SOCK_SEQPACKET` one (`ListenSequentialPacket=`).
+pub(crate) fn checked(fd: OwnedFd) -> Result<OwnedFd, SocketError> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    use nix::sys::socket::{getsockopt, sockopt};
+    let path = || PathBuf::from("the socket passed as `admin`");
+    let failed = |e: nix::Error| SocketError::Io {
+        path: path(),
+        source: e.into(),
+    };
+    let kind = getsockopt(&fd, sockopt::SockType).map_err(failed)?;
+    if kind != SockType::SeqPacket || !getsockopt(&fd, sockopt::AcceptConn).map_err(failed)? {
+        return Err(SocketError::Planted {
+            path: path(),
+            found: "not opened with ListenSequentialPacket=".to_owned(),
+        });
+    }
+    fcntl(&fd, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).map_err(failed)?;
+    Ok(fd)
+}
+
 /// Accepts operators until the daemon ends.
 pub(crate) async fn serve(listener: OwnedFd, tell: mpsc::UnboundedSender<Input>) -> io::Result<()> {
     let mut listener = UnixSeqpacketListener::try_from(listener)?;

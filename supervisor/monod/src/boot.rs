@@ -7,12 +7,14 @@ use crate::input::Input;
 use crate::launch::{Launcher, Ownership};
 use crate::programs::Programs;
 use crate::supervisor::{Parts, Supervisor, TICK};
+use crate::systemd;
 use ipc_proto::Role;
 use mono_config::Config;
 use nix::unistd::{Gid, Uid, chown};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, Permissions};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use tokio::signal::unix::{SignalKind, signal};
@@ -61,6 +63,11 @@ pub(crate) enum BootError {
     /// The sandbox can't be had.
     #[error(transparent)]
     Launch(#[from] crate::launch::LaunchError),
+    /// The unit hands over a socket that nothing here serves.
+    #[error(
+        "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`"
+    )]
+    Passed(String),
     /// The runtime or a signal handler.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -101,8 +108,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         return Ok(());
     }
     prepare(&config, &places, launcher.ownership())?;
-    let listeners = listeners(&config)?;
-    let admin = admin::listen_at(&socket)?;
+    let mut passed = systemd::passed_sockets()?;
+    let listeners = listeners(&config, &mut passed)?;
+    // A socket of the unit stays open over a restart: nobody who connects meanwhile is turned away.
+    let (admin, ours) = match passed.remove("admin") {
+        Some(admin) => (admin::checked(admin)?, false),
+        None => (admin::listen_at(&socket)?, true),
+    };
+    if let Some(name) = passed.keys().next() {
+        return Err(BootError::Passed(name.clone()));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -129,7 +144,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         Ok::<(), std::io::Error>(())
     });
     // A left-over socket is replaced at the next start; removing it now tells monoctl sooner.
-    let _ = std::fs::remove_file(&socket);
+    if ours {
+        let _ = std::fs::remove_file(&socket);
+    }
     runtime.shutdown_background();
     tracing::info!("stopped");
     Ok(result?)
@@ -270,12 +287,22 @@ fn clear_scratch(folder: &Path) {
 
 /// Binds what the channels listen on. Whether a key is needed is decided by the address that was
 /// really bound (facts 2.3).
-fn listeners(config: &Config) -> Result<BTreeMap<Role, TcpListener>, BootError> {
+fn listeners(
+    config: &Config,
+    passed: &mut BTreeMap<String, OwnedFd>,
+) -> Result<BTreeMap<Role, TcpListener>, BootError> {
     let mut all = BTreeMap::new();
     let api = &config.openai_api;
     if api.enabled {
         let key = "openaiApi";
-        let listener = listen(key, &api.host, api.port)?;
+        let listener = match passed.remove("openai") {
+            Some(fd) => {
+                let listener = TcpListener::from(fd);
+                listener.set_nonblocking(true)?;
+                listener
+            }
+            None => listen(key, &api.host, api.port)?,
+        };
         let address = listener.local_addr()?;
         if !address.ip().is_loopback() && api.api_key.is_none() {
             return Err(BootError::Unprotected { address, key });

@@ -8,6 +8,7 @@ mod boot;
 mod compose;
 mod input;
 mod launch;
+mod logbook;
 mod operator;
 mod process;
 mod programs;
@@ -17,6 +18,7 @@ mod servers;
 mod slot;
 mod status;
 mod supervisor;
+mod systemd;
 mod turns;
 
 use clap::Parser;
@@ -53,19 +55,35 @@ pub(crate) struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let filter = tracing_subscriber::EnvFilter::try_from_env("MONO_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .with_target(false)
-        .init();
+    start_log();
     match boot::run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("monod: {e}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// To the journal with its fields (role, pid, run) where systemd connected us to it, else as lines
+/// on standard error.
+fn start_log() {
+    use tracing_subscriber::prelude::*;
+    let filter = tracing_subscriber::EnvFilter::try_from_env("MONO_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let journal = std::env::var_os("JOURNAL_STREAM").and_then(|_| tracing_journald::layer().ok());
+    if let Some(journal) = journal {
+        let journal = journal.with_field_prefix(Some("MONO".to_owned()));
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(journal)
+            .init();
+    } else {
+        tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .with_target(false)
+            .init();
     }
 }

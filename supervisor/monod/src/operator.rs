@@ -53,6 +53,15 @@ fn invalid(what: impl std::fmt::Display) -> Fault {
     Fault::new("invalid_request", what.to_string())
 }
 
+fn done(done: bool, role: &str) -> Result<(serde_json::Value, Vec<OwnedFd>), Fault> {
+    if done {
+        Ok((json!({ "role": role }), vec![]))
+    } else {
+        let message = format!("{role:?} is no always-on role with a worker; see `monoctl status`");
+        Err(Fault::new("not_found", message))
+    }
+}
+
 fn down(role: &str) -> Fault {
     Fault::new(
         "worker_unavailable",
@@ -221,6 +230,12 @@ impl Supervisor {
                     ))
                 };
                 now(responder, result);
+            }
+            Ask::Restart { role } => now(responder, done(self.restart(&role), &role)),
+            Ask::Drain { role } => now(responder, done(self.drain(&role), &role)),
+            Ask::Logs { role, run, after } => {
+                let page = self.logbook.read(role.as_deref(), run.as_deref(), after);
+                now(responder, Ok((page, vec![])));
             }
             Ask::Stop => {
                 now(responder, Ok((json!({ "stopping": true }), vec![])));

@@ -25,6 +25,8 @@ pub(crate) struct Slot {
     /// The last line that the last process logged, and how it ended.
     pub(crate) last_words: String,
     history: History,
+    /// An operator wants it to stay empty once its process has ended.
+    draining: bool,
 }
 
 impl Slot {
@@ -36,7 +38,18 @@ impl Slot {
             restarts: 0,
             last_words: String::new(),
             history: History::default(),
+            draining: false,
         }
+    }
+
+    /// Forgets earlier endings: an operator starts it anew.
+    pub(crate) fn forgive(&mut self) {
+        self.history = History::default();
+    }
+
+    /// Parks the slot when its process has ended.
+    pub(crate) fn leave_empty(&mut self) {
+        self.draining = true;
     }
 
     /// The process that fills it.
@@ -49,6 +62,10 @@ impl Slot {
 
     /// Its process ended: decides when the next one starts.
     pub(crate) fn vacate(&mut self, ending: Ending, now: Instant, jitter: f64) -> Decision {
+        if std::mem::take(&mut self.draining) {
+            self.occupant = Occupant::Parked;
+            return Decision::Park;
+        }
         let (decision, history) = restart::decide(self.history, ending, &Policy::DEFAULT, jitter);
         self.history = history;
         self.occupant = match decision {

@@ -6,11 +6,13 @@ use crate::admission::{Limits, Queue};
 use crate::compose::{self, Places};
 use crate::input::{Input, ProcessId};
 use crate::launch::{LaunchError, Launcher};
+use crate::logbook::Logbook;
 use crate::process::{Process, State};
 use crate::restart::{Decision, Ending};
 use crate::run::Run;
 use crate::servers::Server;
 use crate::slot::{Occupant, Slot};
+use crate::systemd;
 use ipc_proto::edges::artifact::Artifact;
 use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, SandboxReport, ToWorker};
 use ipc_proto::edges::store::Store;
@@ -68,6 +70,9 @@ pub(crate) struct Supervisor {
     pub(crate) store: Option<Client<Store>>,
     pub(crate) artifact: Option<Client<Artifact>>,
     pub(crate) violations: u64,
+    pub(crate) logbook: Logbook,
+    /// systemd knows that the daemon is ready.
+    announced: bool,
     pub(crate) started: Instant,
     pool_slot: Slot,
     next_process: u64,
@@ -113,6 +118,8 @@ impl Supervisor {
             store: None,
             artifact: None,
             violations: 0,
+            logbook: Logbook::default(),
+            announced: false,
             started: Instant::now(),
             pool_slot: Slot::new(Role::Run),
             next_process: 1,
@@ -146,7 +153,7 @@ impl Supervisor {
             }
             Input::ChannelEnded { process, error } => self.channel_ended(process, error),
             Input::ChildEnded => self.reap(),
-            Input::Line { process, text } => self.line(process, text),
+            Input::Line { process, text } => self.line(process, &text),
             Input::Due => self.fill(),
             Input::Asked {
                 ask,
@@ -405,6 +412,15 @@ impl Supervisor {
             }
             _ => {}
         }
+        if !self.announced
+            && self
+                .slots
+                .iter()
+                .all(|slot| self.serving(slot.role).is_some())
+        {
+            self.announced = true;
+            systemd::ready(self.slots.len());
+        }
         self.dispatch();
     }
 
@@ -553,13 +569,14 @@ impl Supervisor {
         self.fill_pool();
     }
 
-    fn line(&mut self, id: ProcessId, text: String) {
+    fn line(&mut self, id: ProcessId, text: &str) {
         let Some(process) = self.processes.get_mut(&id) else {
             return;
         };
-        let text = printable(&text);
-        let run = process.run.as_ref().map(RunId::as_str).unwrap_or_default();
-        tracing::info!(target: "worker", role = %process.role, pid = process.pid, run, "{text}");
+        let text = printable(text);
+        let run = process.run.as_ref().map(RunId::as_str);
+        tracing::info!(role = %process.role, pid = process.pid, run = run.unwrap_or_default(), "{text}");
+        self.logbook.enter((process.role, process.pid), run, &text);
         process.last_line = text;
     }
 
@@ -606,6 +623,8 @@ impl Supervisor {
         self.expire_runs(now);
         self.fill();
         self.press_stop(now);
+        // Last, so that a loop which no longer does its work doesn't say that it lives.
+        systemd::alive();
     }
 
     /// Marks a run worker as finishing: it exits by itself, or is ended after a while.
@@ -623,6 +642,7 @@ impl Supervisor {
             return;
         }
         tracing::info!("stopping");
+        systemd::stopping();
         let now = Instant::now();
         self.stopping = Some(Stopping {
             cancel_at: now + FINISH,
@@ -674,6 +694,34 @@ impl Supervisor {
             }
         }
         self.stopping = Some(stopping);
+    }
+
+    /// Ends the worker of an always-on role; the next one starts at once, with a clean history.
+    pub(crate) fn restart(&mut self, role: &str) -> bool {
+        let Some(slot) = self.slots.iter_mut().find(|s| s.role.name() == role) else {
+            return false;
+        };
+        slot.forgive();
+        match slot.process() {
+            Some(id) => self.end(id),
+            None => {
+                slot.unpark();
+                self.fill();
+            }
+        }
+        true
+    }
+
+    /// Lets the worker of an always-on role finish what it does; then its slot is parked.
+    pub(crate) fn drain(&mut self, role: &str) -> bool {
+        let Some(slot) = self.slots.iter_mut().find(|s| s.role.name() == role) else {
+            return false;
+        };
+        let Some(process) = slot.process().and_then(|id| self.processes.get(&id)) else {
+            return false;
+        };
+        slot.leave_empty();
+        process.send(0, ToWorker::Drain, vec![])
     }
 
     /// Lifts the parking of a role.

@@ -1,0 +1,48 @@
+//! What systemd is told and what it hands over: readiness, the watchdog, sockets.
+//!
+//! Workers never see its variables: their environment is the profile's alone.
+
+use mono_sys::fd::take_fd;
+use sd_notify::NotifyState;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Sockets that the unit opened, by their `FileDescriptorName=`.
+pub(crate) fn passed_sockets() -> io::Result<BTreeMap<String, OwnedFd>> {
+    let mut all = BTreeMap::new();
+    for (number, name) in sd_notify::listen_fds_with_names()? {
+        let fd = take_fd(number)?;
+        // Whoever forgets the name gets an error that tells it, not a socket that nobody serves.
+        if all.insert(name.clone(), fd).is_some() {
+            let text =
+                format!("the unit passes two sockets named {name:?}: set FileDescriptorName=");
+            return Err(io::Error::other(text));
+        }
+    }
+    Ok(all)
+}
+
+fn tell(states: &[NotifyState<'_>]) {
+    if let Err(e) = sd_notify::notify(states) {
+        tracing::warn!("systemd can't be told: {e}");
+    }
+}
+
+/// Every always-on worker serves.
+pub(crate) fn ready(workers: usize) {
+    tell(&[
+        NotifyState::Ready,
+        NotifyState::Status(&format!("{workers} confined workers serve")),
+    ]);
+}
+
+/// The loop still dispatches.
+pub(crate) fn alive() {
+    tell(&[NotifyState::Watchdog]);
+}
+
+/// The daemon ends in order.
+pub(crate) fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
