@@ -121,6 +121,7 @@ pub const MAX_MODEL_REQUEST: usize = 64 * 1024 * 1024;
 
 /// Tokens and cost of a run or a model call.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Usage {
     /// Prompt tokens.
     pub input: u64,
@@ -149,6 +150,7 @@ impl Usage {
 
 /// One step away from the first choice of model, kept in the run (`failoverHistory`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Failover {
     /// `<provider>:<model>` that failed.
     pub model: String,

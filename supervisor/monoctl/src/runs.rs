@@ -158,8 +158,8 @@ mod tests {
             "runId": "r1", "conversationId": "terminal", "status": "failed", "source": "terminal",
             "sourceDetail": null, "model": "demo:scripted", "startedAt": "2026-01-02T03:04:05Z",
             "endedAt": null, "durationMs": 1500, "failureKind": "provider_auth", "error": "no\u{1b}[2J",
-            "text": "half\u{7}", "usage": {"input": 3, "output": 2, "cache_read": 1, "cache_creation": 0, "cost_usd": 0.5},
-            "failoverHistory": [{"model": "a:b", "failure_kind": "timeout", "attempts": 3}],
+            "text": "half\u{7}", "usage": {"input": 3, "output": 2, "cacheRead": 1, "cacheCreation": 0, "costUsd": 0.5},
+            "failoverHistory": [{"model": "a:b", "failureKind": "timeout", "attempts": 3}],
             "tools": [{"id": "t", "name": "echo", "state": "success", "durationMs": 7}]
         })
     }

@@ -352,7 +352,7 @@ fn a_long_list_comes_through_a_memfd() {
             json!({"runId": format!("r{n}"), "conversationId": "c".repeat(400), "status": "succeeded",
                 "source": "terminal", "sourceDetail": null, "model": null, "startedAt": "t", "endedAt": null,
                 "durationMs": null, "failureKind": null, "error": null, "text": null,
-                "usage": {"input": 0, "output": 0, "cache_read": 0, "cache_creation": 0, "cost_usd": null}})
+                "usage": {"input": 0, "output": 0, "cacheRead": 0, "cacheCreation": 0, "costUsd": null}})
         })
         .collect();
     let daemon = Fake::new(move |ask| {
