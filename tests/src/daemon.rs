@@ -4,6 +4,7 @@ use crate::node;
 pub use crate::send::{Sending, Sent};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -150,6 +151,19 @@ impl Setup {
         self.config["tools"]["mcpServers"][name] =
             json!({ "command": command, "args": args, "sandbox": { "readableRoots": readable } });
         self
+    }
+
+    /// A file with a key, readable by its owner alone; names are relative to the configuration.
+    ///
+    /// # Errors
+    /// When it can't be written.
+    pub fn secret(&self, name: &str, key: &str) -> Result<()> {
+        let path = self.folder.path().join(name);
+        std::fs::write(&path, format!("{key}\n"))?;
+        Ok(std::fs::set_permissions(
+            path,
+            PermissionsExt::from_mode(0o600),
+        )?)
     }
 
     /// An argument of the daemon.
@@ -302,6 +316,25 @@ impl Daemon {
     /// When it can't be started.
     pub fn run(&self, arguments: &[&str]) -> Result<Output> {
         Ok(self.monoctl().args(arguments).output()?)
+    }
+
+    /// Runs a command with these bytes on its standard input.
+    ///
+    /// # Errors
+    /// When it can't be started.
+    pub fn pipe(&self, mut command: Command, input: &[u8]) -> Result<Output> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut stdin = child.stdin.take().context("no stdin")?;
+        let input = input.to_owned();
+        let writer = std::thread::spawn(move || stdin.write_all(&input));
+        let output = child.wait_with_output()?;
+        // It may have ended without reading everything.
+        let _ = writer.join();
+        Ok(output)
     }
 
     /// Runs `monoctl … --json` and parses what it printed.
@@ -477,6 +510,18 @@ impl Daemon {
         }
     }
 
+    /// Asks the daemon to end, as an operator would.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub fn terminate(&self) -> Result<()> {
+        use nix::sys::signal::{Signal, kill};
+        Ok(kill(
+            nix::unistd::Pid::from_raw(self.pid()),
+            Signal::SIGTERM,
+        )?)
+    }
+
     /// Waits until the daemon has ended by itself and returns its exit code.
     ///
     /// # Errors
@@ -497,11 +542,10 @@ impl Daemon {
     /// # Errors
     /// When it doesn't end in time.
     pub fn stop(&mut self) -> Result<i32> {
-        use nix::sys::signal::{Signal, kill};
         if let Some(status) = self.child.try_wait()? {
             return Ok(status.code().unwrap_or(-1));
         }
-        kill(nix::unistd::Pid::from_raw(self.pid()), Signal::SIGTERM)?;
+        self.terminate()?;
         self.wait_end()
     }
 
