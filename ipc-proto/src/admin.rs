@@ -148,6 +148,8 @@ pub enum Ask {
         /// Only lines after this number; 0 for the newest.
         after: u64,
     },
+    /// Read the configuration again and replace the workers that it changes.
+    Reload,
     /// Stop the daemon in order.
     Stop,
 }

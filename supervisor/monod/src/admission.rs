@@ -52,6 +52,11 @@ impl Queue {
         }
     }
 
+    /// New bounds, for runs that come from now on; what runs or waits stays.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
     fn at_work(&self, channel: &str) -> usize {
         self.running
             .values()

@@ -76,10 +76,7 @@ pub(crate) enum BootError {
 /// Runs the daemon, or checks that it would run.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
     raise_open_files();
-    // A variable that isn't UTF-8 is none of ours.
-    let env: BTreeMap<String, String> = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect();
+    let env = environment();
     let loaded =
         mono_config::load(&arguments.config, &env).map_err(|e| BootError::Config(e.to_string()))?;
     for warning in &loaded.warnings {
@@ -135,6 +132,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         let parts = Parts {
             config,
             reports: loaded.fields,
+            file: arguments.config.clone(),
             places,
             launcher,
             listeners,
@@ -150,6 +148,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
     runtime.shutdown_background();
     tracing::info!("stopped");
     Ok(result?)
+}
+
+/// The environment, as far as it can hold settings: a variable that isn't UTF-8 is none of ours.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
 }
 
 /// Every run, channel and server holds descriptors here; the usual soft limit of 1024 is for
@@ -326,7 +331,8 @@ fn listen(key: &'static str, host: &str, port: u16) -> Result<TcpListener, BootE
 }
 
 fn follow_signals(tell: &mpsc::UnboundedSender<Input>) -> std::io::Result<()> {
-    let inputs: [(SignalKind, fn() -> Input); 3] = [
+    let inputs: [(SignalKind, fn() -> Input); 4] = [
+        (SignalKind::hangup(), || Input::Reload),
         (SignalKind::terminate(), || Input::Stop),
         (SignalKind::interrupt(), || Input::Stop),
         (SignalKind::child(), || Input::ChildEnded),

@@ -42,6 +42,8 @@ pub(crate) enum Input {
     Interrupted { run: RunId },
     /// Heartbeats and deadlines.
     Tick,
+    /// SIGHUP: read the configuration again.
+    Reload,
     /// SIGTERM, SIGINT.
     Stop,
 }

@@ -155,6 +155,12 @@ impl Launcher {
         })
     }
 
+    /// Takes what a new configuration changes for processes that start from now on.
+    pub(crate) fn reconfigure(&mut self, config: &Config) {
+        self.hidden = hidden(config);
+        self.network = has_http_servers(config);
+    }
+
     pub(crate) fn ownership(&self) -> &Ownership {
         &self.ownership
     }

@@ -5,6 +5,7 @@
 mod admin;
 mod admission;
 mod boot;
+mod cli;
 mod compose;
 mod input;
 mod launch;
@@ -12,6 +13,7 @@ mod logbook;
 mod operator;
 mod process;
 mod programs;
+mod reload;
 mod restart;
 mod run;
 mod servers;
@@ -22,36 +24,8 @@ mod systemd;
 mod turns;
 
 use clap::Parser;
-use std::path::PathBuf;
+pub(crate) use cli::Arguments;
 use std::process::ExitCode;
-
-/// The supervisor of mono: hosts AI agents with every duty in its own sandboxed process.
-///
-/// Start it with a configuration and talk to it with `monoctl`:
-///
-///   monod --config mono-agent.config.json
-///   monoctl send "hello"
-#[derive(Debug, Parser)]
-#[command(name = "monod", version, max_term_width = 100)]
-pub(crate) struct Arguments {
-    /// The configuration, a JSON file.
-    #[arg(long, value_name = "FILE", default_value = "mono-agent.config.json")]
-    config: PathBuf,
-    /// The admin socket [default: `monod.sock` in the state directory].
-    #[arg(long, value_name = "PATH")]
-    socket: Option<PathBuf>,
-    /// The folder that holds mono-launch and the workers [default: the folder of this program].
-    #[arg(long, value_name = "DIR")]
-    libexec: Option<PathBuf>,
-    /// Run although the kernel can't give everything that the policy asks for. What is missing
-    /// shows in every status.
-    #[arg(long)]
-    allow_degraded: bool,
-    /// Check the configuration and what the kernel offers, then exit: 0 when the daemon would
-    /// start, 1 when not.
-    #[arg(long)]
-    check: bool,
-}
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

@@ -237,6 +237,10 @@ impl Supervisor {
                 let page = self.logbook.read(role.as_deref(), run.as_deref(), after);
                 now(responder, Ok((page, vec![])));
             }
+            Ask::Reload => {
+                let result = self.reload().map(|report| (report, vec![]));
+                now(responder, result);
+            }
             Ask::Stop => {
                 now(responder, Ok((json!({ "stopping": true }), vec![])));
                 self.stop();

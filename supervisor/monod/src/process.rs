@@ -26,6 +26,8 @@ pub(crate) enum State {
     Starting,
     /// Ready.
     Serving,
+    /// Another process has taken over; it finishes what it began.
+    Draining,
     /// Asked to end.
     Ending,
 }
@@ -35,6 +37,7 @@ impl State {
         match self {
             Self::Starting => "starting",
             Self::Serving => "serving",
+            Self::Draining => "draining",
             Self::Ending => "ending",
         }
     }
@@ -68,6 +71,8 @@ pub(crate) struct Process {
     pub(crate) scratch: Option<PathBuf>,
     /// Its handshake or its sandbox was refused.
     pub(crate) unfit: bool,
+    /// It was ended because it is no longer wanted.
+    pub(crate) dismissed: bool,
     outgoing: Option<mpsc::Sender<Outgoing>>,
 }
 
@@ -93,6 +98,7 @@ impl Process {
             run: None,
             scratch,
             unfit: false,
+            dismissed: false,
             outgoing: None,
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Slot {
     history: History,
     /// An operator wants it to stay empty once its process has ended.
     draining: bool,
+    /// The process that takes over when it is ready.
+    pub(crate) successor: Option<ProcessId>,
 }
 
 impl Slot {
@@ -39,6 +41,7 @@ impl Slot {
             last_words: String::new(),
             history: History::default(),
             draining: false,
+            successor: None,
         }
     }
 

@@ -21,6 +21,7 @@ use mono_config::Config;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
@@ -48,6 +49,8 @@ const STOP: Duration = Duration::from_secs(3);
 pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) reports: Vec<mono_config::FieldReport>,
+    /// The configuration's file, read again by a reload.
+    pub(crate) file: PathBuf,
     pub(crate) places: Places,
     pub(crate) launcher: Launcher,
     pub(crate) listeners: BTreeMap<Role, TcpListener>,
@@ -58,6 +61,7 @@ pub(crate) struct Parts {
 pub(crate) struct Supervisor {
     pub(crate) config: Config,
     pub(crate) reports: Vec<mono_config::FieldReport>,
+    pub(crate) file: PathBuf,
     pub(crate) places: Places,
     pub(crate) launcher: Launcher,
     pub(crate) listeners: BTreeMap<Role, TcpListener>,
@@ -98,14 +102,11 @@ impl Supervisor {
         if parts.config.openai_api.enabled {
             roles.push(Role::ChannelOpenai);
         }
-        let bound = |n: Option<usize>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-        let limits = Limits {
-            concurrent: bound(parts.config.concurrency.max_concurrent_runs),
-            pending: bound(parts.config.concurrency.max_pending_runs),
-        };
+        let limits = limits(&parts.config);
         Self {
             config: parts.config,
             reports: parts.reports,
+            file: parts.file,
             places: parts.places,
             launcher: parts.launcher,
             listeners: parts.listeners,
@@ -162,6 +163,11 @@ impl Supervisor {
             } => self.asked(ask, fds, responder),
             Input::Interrupted { run } => self.release(&run),
             Input::Tick => self.tick(),
+            Input::Reload => {
+                if let Err(refused) = self.reload() {
+                    tracing::error!("the configuration is not reloaded: {refused}");
+                }
+            }
             Input::Stop => self.stop(),
         }
     }
@@ -250,7 +256,7 @@ impl Supervisor {
         }
     }
 
-    fn start(&mut self, role: Role) -> Result<ProcessId, LaunchError> {
+    pub(crate) fn start(&mut self, role: Role) -> Result<ProcessId, LaunchError> {
         let id = self.next_process_id();
         let scratch = match role {
             Role::Run => Some(self.launcher.make_scratch(&self.places.scratch, id)?),
@@ -275,7 +281,8 @@ impl Supervisor {
         self.processes.values().filter(move |p| {
             p.role == Role::Run
                 && p.run.is_none()
-                && p.state != State::Ending
+                && !p.dismissed
+                && matches!(p.state, State::Starting | State::Serving)
                 && (!ready || p.state == State::Serving)
         })
     }
@@ -412,6 +419,7 @@ impl Supervisor {
             }
             _ => {}
         }
+        self.take_over(id);
         if !self.announced
             && self
                 .slots
@@ -490,6 +498,14 @@ impl Supervisor {
         }
     }
 
+    /// Ends a process that is no longer wanted; its end counts against nobody.
+    pub(crate) fn dismiss(&mut self, id: ProcessId) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.dismissed = true;
+            process.kill();
+        }
+    }
+
     /// Ends a process at once.
     pub(crate) fn end(&mut self, id: ProcessId) {
         if let Some(process) = self.processes.get_mut(&id) {
@@ -525,6 +541,9 @@ impl Supervisor {
         if role == Role::McpServer {
             return self.server_exited(id, status);
         }
+        if process.dismissed {
+            return self.fill_pool();
+        }
         let ending = match (process.unfit, process.state) {
             (true, _) => Ending::Unfit,
             (_, State::Starting) => Ending::BeforeReady,
@@ -537,11 +556,16 @@ impl Supervisor {
             return;
         }
         tracing::warn!(role = %role, pid = process.pid, "{status}: {}", process.last_line);
+        let current = self.slots.iter().any(|s| s.process() == Some(id));
         match role {
-            Role::Store => self.store = None,
-            Role::Artifact => self.artifact = None,
+            Role::Store if current => self.store = None,
+            Role::Artifact if current => self.artifact = None,
             Role::AppBridge => self.end_servers_of(id),
             _ => {}
+        }
+        if let Some(slot) = self.slots.iter_mut().find(|s| s.successor == Some(id)) {
+            slot.successor = None;
+            tracing::error!(role = %role, "the new worker can't serve; the old one stays");
         }
         if let Some(slot) = self.slots.iter_mut().find(|s| s.process() == Some(id)) {
             slot.restarts += 1;
@@ -595,7 +619,7 @@ impl Supervisor {
                     late.push((process.id, "was not ready in time"))
                 }
                 State::Ending if age > LINGER => process.kill(),
-                State::Serving => match process.ping {
+                State::Serving | State::Draining => match process.ping {
                     Some((_, sent)) if now.duration_since(sent) > HUNG_AFTER => {
                         late.push((process.id, "did not answer its heartbeat"));
                     }
@@ -740,6 +764,15 @@ impl Supervisor {
     /// The slot of the run workers' pool, for status.
     pub(crate) fn pool(&self) -> &Slot {
         &self.pool_slot
+    }
+}
+
+/// The bounds of the queue.
+pub(crate) fn limits(config: &Config) -> Limits {
+    let bound = |n: Option<usize>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
+    Limits {
+        concurrent: bound(config.concurrency.max_concurrent_runs),
+        pending: bound(config.concurrency.max_pending_runs),
     }
 }
 

@@ -42,6 +42,14 @@ pub(crate) fn alive() {
     tell(&[NotifyState::Watchdog]);
 }
 
+/// The configuration is read again; `ready` says when that is done.
+pub(crate) fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(e) => tracing::warn!("no clock for systemd: {e}"),
+    }
+}
+
 /// The daemon ends in order.
 pub(crate) fn stopping() {
     tell(&[NotifyState::Stopping]);

@@ -1,0 +1,32 @@
+//! The command line. `monoctl man` reads it too, so it stands alone.
+
+use clap::Parser;
+use std::path::PathBuf;
+
+/// The supervisor of mono: hosts AI agents with every duty in its own sandboxed process.
+///
+/// Start it with a configuration and talk to it with `monoctl`:
+///
+///   monod --config mono-agent.config.json
+///   monoctl send "hello"
+#[derive(Debug, Parser)]
+#[command(name = "monod", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// The configuration, a JSON file.
+    #[arg(long, value_name = "FILE", default_value = "mono-agent.config.json")]
+    pub(crate) config: PathBuf,
+    /// The admin socket [default: `monod.sock` in the state directory].
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// The folder that holds mono-launch and the workers [default: the folder of this program].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) libexec: Option<PathBuf>,
+    /// Run although the kernel can't give everything that the policy asks for. What is missing
+    /// shows in every status.
+    #[arg(long)]
+    pub(crate) allow_degraded: bool,
+    /// Check the configuration and what the kernel offers, then exit: 0 when the daemon would
+    /// start, 1 when not.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
