@@ -77,6 +77,15 @@ pub(crate) enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Write the manual pages of monoctl and monod into a folder
+    #[command(
+        hide = true,
+        after_help = "For packages.\n\nExample:\n  monoctl man target/man"
+    )]
+    Man {
+        /// The folder; made when it isn't there
+        folder: PathBuf,
+    },
 }
 
 fn roles() -> clap::builder::PossibleValuesParser {

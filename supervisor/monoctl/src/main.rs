@@ -7,6 +7,7 @@ mod config;
 mod daemon;
 mod error;
 mod image;
+mod man;
 mod order;
 mod runs;
 mod screen;
@@ -54,6 +55,7 @@ async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {
         Command::Unpark { role } => order::unpark(socket, &role, screen).await,
         Command::Stop => order::stop(socket, screen).await,
         Command::Version => version(screen),
+        Command::Man { folder } => man::run(&folder, screen),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "monoctl", &mut script);
