@@ -5,7 +5,7 @@ use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use std::ffi::CStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use thiserror::Error;
@@ -56,8 +56,9 @@ pub fn sealed_memfd(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
         Err(Errno::EINVAL) => memfd_create(name, flags)?,
         other => other?,
     };
-    let mut file = File::from(fd);
-    file.write_all(bytes)?;
+    let file = File::from(fd);
+    // Not at the offset, which travels with the descriptor: a receiver reads from the start.
+    file.write_all_at(bytes, 0)?;
     fcntl(&file, FcntlArg::F_ADD_SEALS(REQUIRED))?;
     Ok(file.into())
 }
@@ -96,13 +97,12 @@ pub fn read_sealed(fd: impl AsFd, max: usize) -> Result<Vec<u8>, SealedError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::io::{Seek, SeekFrom};
+    use std::io::{Read, Write};
 
     #[test]
     fn bytes_come_back_and_the_sender_cannot_change_them() {
         let fd = sealed_memfd(c"body", b"immutable").unwrap();
         let mut file = File::from(fd.try_clone().unwrap());
-        assert!(file.seek(SeekFrom::Start(0)).is_ok());
         assert_eq!(
             file.write(b"X").unwrap_err().raw_os_error(),
             Some(libc::EPERM)
@@ -112,6 +112,14 @@ mod tests {
             Some(libc::EPERM)
         );
         assert_eq!(read_sealed(&fd, 9).unwrap(), b"immutable");
+    }
+
+    #[test]
+    fn a_key_from_the_environment_is_not_empty_to_its_reader() {
+        let mut text = String::new();
+        let fd = sealed_memfd(c"key", b"sk-1").unwrap();
+        File::from(fd).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "sk-1");
     }
 
     #[test]
