@@ -1,0 +1,19 @@
+//! Whole daemons with real confined workers, a real MCP server and a model service that misbehaves.
+//!
+//! They run as root and as an ordinary user. Each starts its own daemon on free ports, in a folder
+//! of its own.
+#![allow(clippy::unwrap_used)]
+#![forbid(unsafe_code)]
+
+mod admin;
+mod admission;
+mod cancelling;
+mod confinement;
+mod crashes;
+mod input;
+mod openai;
+mod providers;
+mod publishing;
+mod secrets;
+mod stopping;
+mod turns;

@@ -1,0 +1,142 @@
+//! Keys reach the provider and nobody else.
+
+use mono_tests::daemon::{Daemon, Setup};
+use mono_tests::model::{Model, bash, call};
+use mono_tests::processes::below;
+use nix::unistd::geteuid;
+use serde_json::json;
+use std::path::Path;
+
+const FROM_ENVIRONMENT: &str = "sk-canary-environment-5f0c1";
+const FROM_FILE: &str = "sk-canary-file-7d2e9";
+const BEARER: &str = "bearer-canary-91ab3";
+const ALL: [&str; 3] = [FROM_ENVIRONMENT, FROM_FILE, BEARER];
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|w| w == text.as_bytes())
+}
+
+/// Files below a folder that hold a key. What can't be read is no file of the one who reads.
+fn holding(folder: &Path, key: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            let kind = entry.file_type().unwrap();
+            if kind.is_dir() {
+                folders.push(entry.path());
+            } else if kind.is_file() && contains(&std::fs::read(entry.path()).unwrap(), key) {
+                found.push(entry.path().to_string_lossy().into_owned());
+            }
+        }
+    }
+    found
+}
+
+/// Looks at the command line and the environment of every process below the daemon.
+fn look_at_processes(daemon: &Daemon) -> usize {
+    let mut readable = 0;
+    let tree = below(daemon.pid());
+    assert!(tree.len() >= 7, "{tree:?}");
+    for process in tree {
+        for file in ["cmdline", "environ"] {
+            let path = format!("/proc/{}/{file}", process.pid);
+            // Workers are not dumpable: who is not root can't read them, which is as good.
+            let Ok(bytes) = std::fs::read(&path) else {
+                continue;
+            };
+            readable += usize::from(file == "environ");
+            for key in ALL {
+                assert!(
+                    !contains(&bytes, key),
+                    "{process:?} has {key} in its {file}"
+                );
+            }
+        }
+    }
+    readable
+}
+
+#[test]
+fn keys_reach_the_provider_and_stand_nowhere_else() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new()
+        .unwrap()
+        .model(model.address(), "openai-chat")
+        .everything("everything")
+        .environment("TEST_MODEL_KEY", FROM_ENVIRONMENT)
+        .environment("MONO_LOG", "debug");
+    let base = setup.config["providers"]["test"]["baseUrl"].clone();
+    setup.config["runtime"]["fallbacks"] = json!([{ "model": "other:mock-2" }]);
+    setup.config["providers"]["test"]["apiKeyEnv"] = json!("TEST_MODEL_KEY");
+    setup.config["providers"]["other"] =
+        json!({ "baseUrl": base, "wire": "openai-responses", "apiKeyFile": "other.key" });
+    setup.secret("other.key", FROM_FILE).unwrap();
+    setup.config["openaiApi"]["apiKeyFile"] = json!("bearer.key");
+    setup.secret("bearer.key", BEARER).unwrap();
+    let daemon = setup.start().unwrap();
+
+    // Everything that could carry a key somewhere: tools, servers, refusals that quote it.
+    let look = bash("env; cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'; set");
+    let env = call("get-env", &json!({}));
+    let sent = daemon
+        .send(
+            "a",
+            &format!("{look} {env} [[mock@mock-1:status 401]] [[mock:echo]]"),
+        )
+        .unwrap();
+    assert_eq!(sent.code, 0, "{sent:?}");
+    assert_eq!(sent.completed("get-env")[0]["ok"], true);
+    let leaked = daemon.send("b", "[[mock:leak]]").unwrap();
+    assert_eq!(leaked.code, 1, "{leaked:?}");
+
+    // Both were really used, each with its own provider.
+    let seen = model.stats().seen;
+    for (name, key) in [("mock-1", FROM_ENVIRONMENT), ("mock-2", FROM_FILE)] {
+        let with = |request: &&mono_tests::mock_model::Seen| request.model == name;
+        assert!(seen.iter().filter(with).count() > 0, "{seen:?}");
+        assert!(
+            seen.iter()
+                .filter(with)
+                .all(|request| request.key.as_deref() == Some(key)),
+            "{seen:?}"
+        );
+    }
+    for key in ALL {
+        for events in [&sent.events, &leaked.events] {
+            let said = serde_json::to_string(events).unwrap();
+            assert!(!said.contains(key), "{key} in {said}");
+        }
+        let bodies: Vec<_> = seen
+            .iter()
+            .filter(|s| s.body.to_string().contains(key))
+            .collect();
+        assert!(bodies.is_empty(), "{key} in {bodies:?}");
+        assert!(!daemon.log().contains(key), "{key} in the log");
+        let runs = [sent.run(), leaked.run()]
+            .map(|run| daemon.show(run).unwrap().to_string())
+            .concat();
+        assert!(!runs.contains(key), "{key} in {runs}");
+        let files: Vec<_> = holding(daemon.folder(), key)
+            .into_iter()
+            .filter(|f| !f.ends_with(".key"))
+            .collect();
+        assert!(files.is_empty(), "{key} in {files:?}");
+        let shown = daemon
+            .run(&[
+                "config",
+                "show",
+                "--config",
+                &daemon
+                    .folder()
+                    .join("mono-agent.config.json")
+                    .to_string_lossy(),
+            ])
+            .unwrap();
+        assert!(!contains(&shown.stdout, key), "{key} is shown");
+    }
+    let readable = look_at_processes(&daemon);
+    if geteuid().is_root() {
+        assert!(readable >= 7, "only {readable} environments could be read");
+    }
+}
