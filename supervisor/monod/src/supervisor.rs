@@ -83,6 +83,8 @@ pub(crate) struct Supervisor {
     next_channel: u64,
     pub(crate) next_server: u64,
     next_ping: u64,
+    /// When the loop looks again for what is due.
+    wake: Option<Instant>,
     stopping: Option<Stopping>,
 }
 
@@ -127,6 +129,7 @@ impl Supervisor {
             next_channel: 1,
             next_server: 1,
             next_ping: 1,
+            wake: None,
             stopping: None,
         }
     }
@@ -236,7 +239,16 @@ impl Supervisor {
         }
     }
 
-    fn wake_at(&self, at: Instant) {
+    /// Looks again at `at` for what is due. Each look asks for the next one, so one that comes
+    /// earlier already is enough: a timer for every asker would multiply with every look.
+    fn wake_at(&mut self, at: Instant) {
+        if self
+            .wake
+            .is_some_and(|armed| armed > Instant::now() && armed <= at)
+        {
+            return;
+        }
+        self.wake = Some(at);
         let tell = self.tell.clone();
         tokio::spawn(async move {
             tokio::time::sleep_until(at.into()).await;
@@ -244,7 +256,7 @@ impl Supervisor {
         });
     }
 
-    fn after(&self, role: Role, decision: Decision) {
+    fn after(&mut self, role: Role, decision: Decision) {
         match decision {
             Decision::After(delay) => {
                 tracing::info!(role = %role, "starts again in {} ms", delay.as_millis());
