@@ -5,6 +5,7 @@
 pub mod attempt;
 pub mod capability;
 pub mod fd;
+pub mod hostile;
 pub mod landlock;
 pub mod memfd;
 pub mod mount;
