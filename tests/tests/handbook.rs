@@ -1,0 +1,94 @@
+//! What the handbook points at is there: pages, and the tests that answer old holes.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn pages() -> Vec<PathBuf> {
+    let mut all = vec![root().join("README.md")];
+    all.extend(
+        std::fs::read_dir(root().join("docs"))
+            .unwrap()
+            .map(|entry| entry.unwrap().path()),
+    );
+    all.retain(|path| path.extension().is_some_and(|e| e == "md"));
+    assert!(all.len() > 5, "{all:?}");
+    all
+}
+
+#[test]
+fn every_link_between_pages_leads_somewhere() {
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1) {
+            let target = link.split(')').next().unwrap();
+            if target.contains("://") {
+                continue;
+            }
+            let (file, section) = target.split_once('#').unwrap_or((target, ""));
+            let file = page.parent().unwrap().join(file);
+            let there = std::fs::read_to_string(&file)
+                .unwrap_or_else(|e| panic!("{}: {target}: {e}", page.display()));
+            let has = |line: &str| {
+                line.starts_with('#')
+                    && line
+                        .trim_start_matches('#')
+                        .trim()
+                        .to_lowercase()
+                        .replace(' ', "-")
+                        == section
+            };
+            assert!(
+                section.is_empty() || there.lines().any(has),
+                "{}: {target}",
+                page.display()
+            );
+        }
+    }
+}
+
+/// Names of all test functions below a folder of the workspace.
+fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !matches!(name.as_str(), "target" | "node_modules" | ".git") {
+                tests_below(&path, found);
+            }
+        } else if name.ends_with(".rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let mut marked = false;
+            for line in text.lines().map(str::trim) {
+                if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+                    marked = true;
+                } else if let Some((_, rest)) = line.split_once("fn ").filter(|_| marked) {
+                    marked = false;
+                    found.extend(rest.split('(').next().map(str::to_owned));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_test_that_answers_an_old_hole_exists() {
+    let mut tests = BTreeSet::new();
+    tests_below(&root(), &mut tests);
+    let text = std::fs::read_to_string(root().join("docs/security.md")).unwrap();
+    // In code, with underscores: a name with four of them is a sentence, and so a test.
+    let named: Vec<&str> = text
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|code| code.matches('_').count() > 3 && !code.contains(' '))
+        .collect();
+    assert!(named.len() > 15, "{named:?}");
+    for name in named {
+        assert!(tests.contains(name), "docs/security.md names {name}");
+    }
+}
