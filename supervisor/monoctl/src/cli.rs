@@ -10,7 +10,7 @@ use std::path::PathBuf;
     name = "monoctl",
     version,
     arg_required_else_help = true,
-    after_help = "Examples:\n  monoctl status\n  monoctl send \"What is in the workspace?\"\n  monoctl artifacts list\n\n\
+    after_help = "Examples:\n  monoctl doctor\n  monoctl status\n  monoctl send \"What is in the workspace?\"\n  monoctl artifacts list\n\n\
                   Exit status: 0 done; 1 failed, degraded or unhealthy; 2 wrong command line;\n\
                   3 no daemon; 130 interrupted."
 )]
@@ -53,7 +53,66 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Config,
     },
-    /// Let a worker that failed too often be started again
+    /// Look at the workers, or restart, drain and unpark one
+    Worker {
+        #[command(subcommand)]
+        command: Worker,
+    },
+    /// Show the latest lines that the workers logged, and follow them
+    #[command(
+        after_help = "The daemon keeps the latest 4,096 lines; with systemd the journal has all of them.\n\n\
+        Examples:\n  monoctl logs egress\n  monoctl logs --run 01998a4e-5f0c-7000-8000-000000000000\n  \
+        monoctl logs --follow --json | jq -r 'select(.role == \"run\") | .text'"
+    )]
+    Logs {
+        /// Only this role
+        #[arg(value_parser = roles())]
+        role: Option<String>,
+        /// Only what was logged while working on this run
+        #[arg(long, value_name = "ID")]
+        run: Option<String>,
+        /// Go on with new lines as they come
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Have the daemon read its configuration again
+    #[command(
+        after_help = "It is checked first; one with errors changes nothing. Workers that it changes are replaced one \
+        by one, and running turns finish on the old ones. What takes a restart is named with both values.\n\n\
+        Exit status: 0 done, 1 refused or a new worker doesn't serve, 3 no daemon.\n\n\
+        Example:\n  monoctl reload && monoctl status"
+    )]
+    Reload,
+    /// Check everything that the daemon needs, with a remedy for what is missing
+    #[command(
+        after_help = "Changes nothing and needs no daemon; asks one that runs. Exit status: 0 all is well, 1 something is missing.\n\n\
+        Examples:\n  monoctl doctor\n  monoctl doctor --config mono-agent.config.json --json | jq '.findings[] | select(.state == \"missing\")'"
+    )]
+    Doctor {
+        /// Configuration file [default: mono-agent.config.json, /etc/mono/mono-agent.config.json]
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+        /// File with environment variables; exported ones are stronger
+        #[arg(long, value_name = "FILE", default_value = ".env")]
+        env_file: PathBuf,
+    },
+    /// Read the profiles that confine the workers
+    Policy {
+        #[command(subcommand)]
+        command: Policy,
+    },
+    /// Watch workers, runs, memory and processor time; q quits
+    #[command(
+        after_help = "Memory and processor time are of a worker's process and of all below it.\n\n\
+        Keys: q or Esc quits, the arrows scroll.\n\n\
+        Examples:\n  monoctl top\n  monoctl top --once\n  monoctl top --json | jq -c '.workers[] | [.role, .cpu_percent]'"
+    )]
+    Top {
+        /// Print one view as text and end
+        #[arg(long)]
+        once: bool,
+    },
+    /// The same as `worker unpark`
     #[command(
         after_help = "`monoctl status` shows parked workers with the last line they logged.\n\n\
         Example:\n  monoctl unpark egress"
@@ -88,6 +147,82 @@ pub(crate) enum Command {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Worker {
+    /// List the workers with the last line of each
+    #[command(
+        after_help = "Example:\n  monoctl worker list --json | jq -r '.workers[] | [.role, .pid, .state] | @tsv'"
+    )]
+    List,
+    /// Show the workers of a role and what the kernel enforces on each
+    #[command(after_help = "Example:\n  monoctl worker show egress")]
+    Show {
+        /// Role, as `monoctl worker list` shows it
+        #[arg(value_parser = all_roles())]
+        role: String,
+    },
+    /// End the worker of a role and wait until a fresh one serves
+    #[command(
+        after_help = "Calls that it works on are lost; `monoctl worker drain` lets them finish. The other workers go on.\n\n\
+        Example:\n  monoctl worker restart egress"
+    )]
+    Restart {
+        /// Role of an always-on worker
+        #[arg(value_parser = roles())]
+        role: String,
+    },
+    /// Let a worker that failed too often, or that was drained, be started again
+    #[command(
+        after_help = "`monoctl status` shows parked workers with the last line they logged.\n\n\
+        Example:\n  monoctl worker unpark egress"
+    )]
+    Unpark {
+        /// Role of the worker
+        #[arg(value_parser = roles())]
+        role: String,
+    },
+    /// Let a worker finish what it does; then its role stays without one
+    #[command(after_help = "New turns wait for the role, at most 30 s.\n\n\
+        Example:\n  monoctl worker drain channel-openai\n  monoctl worker unpark channel-openai")]
+    Drain {
+        /// Role of an always-on worker
+        #[arg(value_parser = roles())]
+        role: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// List the roles that have a profile
+    #[command(after_help = "Example:\n  monoctl policy list")]
+    List,
+    /// Print a role's profile, and what the kernel has in force for its workers
+    #[command(after_help = "Example:\n  monoctl policy show run --json | jq '.workers[].sandbox'")]
+    Show {
+        /// Role, from `monoctl policy list`
+        #[arg(value_parser = all_roles())]
+        role: String,
+    },
+    /// Say in words what a role may do; needs no daemon
+    #[command(after_help = "Example:\n  monoctl policy explain egress | less")]
+    Explain {
+        /// Role, from `monoctl policy list`
+        #[arg(value_parser = all_roles())]
+        role: String,
+    },
+}
+
+/// The roles that are started confined.
+fn all_roles() -> clap::builder::PossibleValuesParser {
+    ipc_proto::Role::ALL
+        .iter()
+        .filter(|role| !matches!(role, ipc_proto::Role::Monod))
+        .map(|role| role.name())
+        .collect::<Vec<_>>()
+        .into()
+}
+
+/// The roles of workers that are ours.
 fn roles() -> clap::builder::PossibleValuesParser {
     ipc_proto::Role::ALL
         .iter()

@@ -7,6 +7,7 @@ use crate::table::Rows;
 use crate::terminal::safe;
 use mono_config::{Env, Errors};
 use serde_json::json;
+use std::path::Path;
 
 pub(crate) fn run(command: Config, screen: &mut Screen) -> Result<u8, CtlError> {
     match command {
@@ -16,12 +17,13 @@ pub(crate) fn run(command: Config, screen: &mut Screen) -> Result<u8, CtlError> 
             screen.line(&schema)?;
             Ok(0)
         }
-        Config::Check { file } => match environment(&file) {
+        Config::Check { file } => match environment(&file.env_file) {
             Ok(env) => check(&file, &env, screen),
             Err(errors) => refuse(&errors, screen),
         },
         Config::Show { file } => {
-            match environment(&file).and_then(|env| mono_config::load(&file.config, &env)) {
+            match environment(&file.env_file).and_then(|env| mono_config::load(&file.config, &env))
+            {
                 Ok(loaded) => show(&loaded, screen),
                 Err(errors) => refuse(&errors, screen),
             }
@@ -30,11 +32,11 @@ pub(crate) fn run(command: Config, screen: &mut Screen) -> Result<u8, CtlError> 
 }
 
 /// The process's environment; a variable that is not UTF-8 can't be one of ours.
-fn environment(file: &ConfigFile) -> Result<Env, Errors> {
+pub(crate) fn environment(env_file: &Path) -> Result<Env, Errors> {
     let mut env: Env = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    mono_config::read_env_file(&file.env_file, &mut env)?;
+    mono_config::read_env_file(env_file, &mut env)?;
     Ok(env)
 }
 

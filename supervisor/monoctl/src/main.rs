@@ -5,17 +5,23 @@ mod artifacts;
 mod cli;
 mod config;
 mod daemon;
+mod doctor;
 mod error;
 mod image;
+mod logs;
 mod man;
-mod order;
+mod profile;
+mod reload;
 mod runs;
 mod screen;
 mod send;
 mod socket;
 mod status;
+mod stop;
 mod table;
 mod terminal;
+mod top;
+mod worker;
 
 use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
@@ -52,8 +58,18 @@ async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {
         Command::Runs { command } => runs::run(socket, command, screen).await,
         Command::Artifacts { command } => artifacts::run(socket, command, screen).await,
         Command::Config { command } => config::run(command, screen),
-        Command::Unpark { role } => order::unpark(socket, &role, screen).await,
-        Command::Stop => order::stop(socket, screen).await,
+        Command::Worker { command } => worker::run(socket, command, screen).await,
+        Command::Logs { role, run, follow } => {
+            logs::run(socket, logs::Wanted { role, run }, follow, screen).await
+        }
+        Command::Reload => reload::run(socket, screen).await,
+        Command::Doctor { config, env_file } => {
+            doctor::run(socket, config.as_deref(), &env_file, screen).await
+        }
+        Command::Policy { command } => profile::run(socket, command, screen).await,
+        Command::Top { once } => top::run(socket, once, screen).await,
+        Command::Unpark { role } => worker::run(socket, cli::Worker::Unpark { role }, screen).await,
+        Command::Stop => stop::run(socket, screen).await,
         Command::Version => version(screen),
         Command::Man { folder } => man::run(&folder, screen),
         Command::Completions { shell } => {

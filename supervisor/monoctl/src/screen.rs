@@ -44,6 +44,16 @@ impl Screen {
         self.json
     }
 
+    /// True when a person looks at standard output.
+    pub(crate) fn is_terminal(&self) -> bool {
+        self.out_is_terminal
+    }
+
+    /// True when colours are wanted.
+    pub(crate) fn has_colour(&self) -> bool {
+        self.colour
+    }
+
     /// One JSON value as a line.
     pub(crate) fn json<T: Serialize>(&mut self, value: &T) -> Result<(), CtlError> {
         let json = serde_json::to_string(value).map_err(io::Error::from)?;

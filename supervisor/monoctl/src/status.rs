@@ -11,62 +11,120 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// What the table shows of the daemon's answer. Fields that an older or newer daemon doesn't send
-/// are shown as unknown, never as good.
+/// What is shown of the daemon's answer. Fields that an older or newer daemon doesn't send are
+/// shown as unknown, never as good.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Status {
-    ok: bool,
-    version: String,
-    degraded: Vec<String>,
-    runs: Runs,
-    workers: Vec<Worker>,
+pub(crate) struct Status {
+    pub(crate) ok: bool,
+    pub(crate) version: String,
+    pub(crate) degraded: Vec<String>,
+    pub(crate) uptime_ms: u64,
+    pub(crate) protocol_violations: u64,
+    pub(crate) runs: Runs,
+    pub(crate) workers: Vec<Worker>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Runs {
-    working: u64,
-    waiting: u64,
+pub(crate) struct Runs {
+    pub(crate) working: u64,
+    pub(crate) waiting: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Worker {
-    role: String,
-    name: Option<String>,
-    pid: Option<i64>,
-    state: String,
-    restarts: u64,
-    rss_bytes: u64,
-    last_line: String,
-    sandbox: Option<Sandbox>,
+pub(crate) struct Worker {
+    pub(crate) role: String,
+    /// The configured name of an MCP server.
+    pub(crate) name: Option<String>,
+    pub(crate) pid: Option<i32>,
+    pub(crate) state: String,
+    pub(crate) restarts: u64,
+    pub(crate) protocol: Option<u16>,
+    pub(crate) rss_bytes: u64,
+    pub(crate) last_line: String,
+    pub(crate) sandbox: Option<Sandbox>,
 }
 
+/// What the kernel enforces on a worker.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Sandbox {
-    seccomp: Option<u32>,
-    no_new_privs: Option<bool>,
-    landlock_abi: Option<u32>,
-    uid: Option<u32>,
-    namespaces: Vec<String>,
-    probes: BTreeMap<String, Value>,
+pub(crate) struct Sandbox {
+    pub(crate) seccomp: Option<u32>,
+    pub(crate) seccomp_filters: Option<u32>,
+    pub(crate) no_new_privs: Option<bool>,
+    pub(crate) landlock_abi: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) capabilities: Option<u64>,
+    /// Those that differ from the supervisor's.
+    pub(crate) namespaces: Option<Vec<String>>,
+    pub(crate) probes: BTreeMap<String, Value>,
+}
+
+impl Status {
+    /// Asks for it; gives the answer as it came, too.
+    pub(crate) async fn ask(daemon: &Daemon) -> Result<(Self, Value), CtlError> {
+        let (value, _) = daemon.ask::<Value>(&Ask::Status, &[]).await?;
+        let status =
+            serde_json::from_value(value.clone()).map_err(|e| CtlError::NoAnswer(e.to_string()))?;
+        Ok((status, value))
+    }
+
+    /// The workers of a role.
+    pub(crate) fn of<'a>(&'a self, role: &'a str) -> impl Iterator<Item = &'a Worker> {
+        self.workers.iter().filter(move |w| w.role == role)
+    }
+}
+
+impl Worker {
+    /// Its role, with the name of its MCP server.
+    pub(crate) fn title(&self) -> String {
+        match &self.name {
+            Some(name) => format!("{} ({name})", self.role),
+            None => self.role.clone(),
+        }
+    }
+
+    /// What is missing of its confinement, or isn't known; `None` when all is in force.
+    pub(crate) fn weakness(&self) -> Option<String> {
+        self.pid?;
+        let Some(sandbox) = &self.sandbox else {
+            return Some("the kernel doesn't say what confines it".to_owned());
+        };
+        let checks = [
+            (sandbox.seccomp == Some(2), "no system-call filter"),
+            (
+                sandbox.no_new_privs == Some(true),
+                "no_new_privs is not set",
+            ),
+            (
+                sandbox.landlock_abi.is_some_and(|abi| abi > 0),
+                "no Landlock",
+            ),
+            (sandbox.capabilities == Some(0), "it has capabilities"),
+            (sandbox.uid.is_some_and(|uid| uid != 0), "it is root"),
+            (
+                sandbox.probes.values().all(is_refused),
+                "a probe was not refused",
+            ),
+        ];
+        let weak = checks.into_iter().filter(|(good, _)| !good);
+        let weak: Vec<_> = weak.map(|(_, what)| what).collect();
+        (!weak.is_empty()).then(|| weak.join(", "))
+    }
 }
 
 /// Exit status 0 for a healthy daemon, 1 for any other.
 pub(crate) async fn run(socket: Option<&Path>, screen: &mut Screen) -> Result<u8, CtlError> {
     let daemon = Daemon::connect(socket).await?;
-    let (value, _) = daemon.ask::<Value>(&Ask::Status, &[]).await?;
-    let healthy = value.get("ok") == Some(&Value::Bool(true));
+    let (status, value) = Status::ask(&daemon).await?;
     if screen.is_json() {
         screen.json(&value)?;
     } else {
-        let status: Status =
-            serde_json::from_value(value).map_err(|e| CtlError::NoAnswer(e.to_string()))?;
         show(&status, screen)?;
     }
-    Ok(u8::from(!healthy))
+    Ok(u8::from(!status.ok))
 }
 
 fn show(status: &Status, screen: &mut Screen) -> Result<(), CtlError> {
@@ -105,7 +163,7 @@ fn show(status: &Status, screen: &mut Screen) -> Result<(), CtlError> {
             let role = safe_line(&worker.role, 40);
             let last = safe_line(&worker.last_line, 400);
             screen.line(&format!(
-                "{role} is parked: {last}\n  lift it with `monoctl unpark {role}`"
+                "{role} is parked: {last}\n  lift it with `monoctl worker unpark {role}`"
             ))?;
         }
     }
@@ -118,10 +176,7 @@ fn show(status: &Status, screen: &mut Screen) -> Result<(), CtlError> {
 fn cells(worker: &Worker) -> [String; 11] {
     let unknown = || "?".to_owned();
     let mut cells = [
-        match &worker.name {
-            Some(name) => format!("{} ({name})", worker.role),
-            None => worker.role.clone(),
-        },
+        worker.title(),
         worker
             .pid
             .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
@@ -153,9 +208,10 @@ fn cells(worker: &Worker) -> [String; 11] {
             Some(abi) => format!("ABI {abi}"),
             None => unknown(),
         };
-        cells[9] = match sandbox.namespaces.as_slice() {
-            [] => "none".to_owned(),
-            list => list.join(","),
+        cells[9] = match sandbox.namespaces.as_deref() {
+            None => unknown(),
+            Some([]) => "none".to_owned(),
+            Some(list) => list.join(","),
         };
         let refused = sandbox
             .probes
@@ -230,6 +286,33 @@ mod tests {
     }
 
     #[test]
+    fn a_confined_worker_has_everything_and_nothing_unknown_counts() {
+        let good = json!({"seccomp": 2, "no_new_privs": true, "landlock_abi": 7, "uid": 961,
+            "capabilities": 0, "namespaces": null, "probes": {"socket": "refused"}});
+        let weakness = |sandbox: Value| {
+            let worker = json!({"role": "run", "pid": 1, "state": "idle", "sandbox": sandbox});
+            serde_json::from_value::<Worker>(worker).unwrap().weakness()
+        };
+        assert_eq!(weakness(good.clone()), None);
+        assert!(weakness(Value::Null).is_some());
+        for (field, bad) in [
+            ("seccomp", json!(0)),
+            ("no_new_privs", json!(false)),
+            ("landlock_abi", json!(0)),
+            ("uid", json!(0)),
+            ("capabilities", json!(1)),
+            ("probes", json!({"socket": "NOT refused: it worked"})),
+        ] {
+            let mut sandbox = good.clone();
+            sandbox[field] = bad;
+            assert!(weakness(sandbox.clone()).is_some(), "{field}");
+            sandbox.as_object_mut().unwrap().remove(field);
+            assert_eq!(weakness(sandbox).is_some(), field != "probes", "{field}");
+        }
+        assert_eq!(Worker::default().weakness(), None);
+    }
+
+    #[test]
     fn what_is_wrong_is_said_and_nothing_unknown_looks_good() {
         let text = shown(json!({
             "ok": false, "version": "x", "degraded": ["no user namespaces: sysctl …"],
@@ -247,14 +330,14 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(
-            "egress is parked: no key\\u{1b}[2J\n  lift it with `monoctl unpark egress`"
+            "egress is parked: no key\\u{1b}[2J\n  lift it with `monoctl worker unpark egress`"
         ));
         assert!(
-            text.contains("?    ?        ?    ?         none        none"),
+            text.contains("?    ?        ?    ?         ?           none"),
             "{text}"
         );
         assert!(
-            text.contains("0    NONE     NO   NONE      none        1 of 2 NOT REFUSED"),
+            text.contains("0    NONE     NO   NONE      ?           1 of 2 NOT REFUSED"),
             "{text}"
         );
         assert!(text.contains("run: probe b: NOT refused: opened"));

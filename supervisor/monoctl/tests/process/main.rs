@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod daemon;
+mod operating;
 
 use daemon::{Fake, Reply, finish};
 use ipc_proto::Body;
@@ -128,6 +129,10 @@ fn a_wrong_command_line_is_status_two() {
         &["runs", "list", "--limit", "101"],
         &["runs", "list", "--status", "odd"],
         &["unpark", "nobody"],
+        &["worker", "restart"],
+        &["worker", "restart", "monod"],
+        &["policy", "explain", "monod"],
+        &["logs", "nobody"],
         &["artifacts", "get", "id"],
     ] {
         assert_eq!(

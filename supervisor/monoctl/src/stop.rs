@@ -1,4 +1,4 @@
-//! Orders to the daemon: lift a parking, stop.
+//! `monoctl stop`.
 
 use crate::daemon::Daemon;
 use crate::error::CtlError;
@@ -11,29 +11,7 @@ use std::time::Duration;
 /// How long an orderly stop may take, running turns included.
 const STOP_WITHIN: Duration = Duration::from_secs(60);
 
-pub(crate) async fn unpark(
-    socket: Option<&Path>,
-    role: &str,
-    screen: &mut Screen,
-) -> Result<u8, CtlError> {
-    let daemon = Daemon::connect(socket).await?;
-    let (value, _) = daemon
-        .ask::<Value>(
-            &Ask::Unpark {
-                role: role.to_owned(),
-            },
-            &[],
-        )
-        .await?;
-    if screen.is_json() {
-        screen.json(&value)?;
-    } else {
-        screen.line(&format!("{role} may start again; see `monoctl status`"))?;
-    }
-    Ok(0)
-}
-
-pub(crate) async fn stop(socket: Option<&Path>, screen: &mut Screen) -> Result<u8, CtlError> {
+pub(crate) async fn run(socket: Option<&Path>, screen: &mut Screen) -> Result<u8, CtlError> {
     let daemon = Daemon::connect(socket).await?;
     daemon.ask::<Value>(&Ask::Stop, &[]).await?;
     let stopped = daemon.closed(STOP_WITHIN).await;
