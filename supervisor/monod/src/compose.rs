@@ -322,7 +322,7 @@ fn run(config: &Config, places: &Places) -> Result<(RoleSettings, Descriptors), 
 }
 
 /// Workspace-relative paths that are never published: state, configuration, keys, MCP file.
-fn private_paths(config: &Config) -> Vec<String> {
+pub(crate) fn private_paths(config: &Config) -> Vec<String> {
     let mut all = vec![
         config.runtime.state_dir.clone(),
         config.file.clone(),

@@ -276,10 +276,11 @@ impl Supervisor {
             .iter()
             .map(|slot| self.slot_status(slot))
             .collect();
+        let fills_slot = |id| self.slots.iter().any(|slot| slot.process() == Some(id));
         let mut others: Vec<_> = self
             .processes
             .values()
-            .filter(|p| matches!(p.role, ipc_proto::Role::Run | ipc_proto::Role::McpServer))
+            .filter(|p| !fills_slot(p.id))
             .collect();
         others.sort_by_key(|p| p.id);
         for process in others {
@@ -289,6 +290,10 @@ impl Supervisor {
                 0
             };
             let mut worker = status::worker(process, restarts, self.launcher.floor());
+            worker.beside = !matches!(
+                process.role,
+                ipc_proto::Role::Run | ipc_proto::Role::McpServer
+            );
             worker.name = self
                 .servers
                 .values()

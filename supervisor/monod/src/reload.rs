@@ -4,13 +4,14 @@
 use crate::boot::environment;
 use crate::compose;
 use crate::input::ProcessId;
+use crate::launch::LaunchError;
 use crate::process::State;
 use crate::supervisor::{Supervisor, limits};
 use crate::systemd;
 use ipc_proto::Role;
 use ipc_proto::channel::Fault;
 use ipc_proto::edges::control::ToWorker;
-use mono_config::Config;
+use mono_config::{Config, FieldReport};
 use serde::Serialize;
 
 /// Roles that may live beside their successor. The owners of files can't: each holds its folder
@@ -23,31 +24,37 @@ const REPLACEABLE: [Role; 3] = [Role::Egress, Role::AppBridge, Role::ChannelOpen
 pub(crate) struct Report {
     /// Roles whose workers are being replaced.
     replaced: Vec<&'static str>,
+    /// Roles whose new worker could not be started; the old one stays.
+    failed: Vec<Failed>,
     /// Settings that only a restart of the daemon changes; the old values stay.
     needs_restart: Vec<Fixed>,
     /// What the configuration's check remarked.
     warnings: Vec<String>,
 }
 
-/// A setting that can't change while the daemon runs.
+/// A worker that could not be replaced.
 #[derive(Debug, Serialize)]
+struct Failed {
+    role: &'static str,
+    problem: String,
+}
+
+/// A setting that can't change while the daemon runs. The values are JSON, as `config show` has
+/// them.
+#[derive(Debug, PartialEq, Eq, Serialize)]
 struct Fixed {
     key: &'static str,
     running: String,
     configured: String,
 }
 
-/// Puts the running values back where a change can't take effect, and says so.
-fn keep_fixed(running: &Config, new: &mut Config) -> Vec<Fixed> {
+/// Puts the running values back where a change can't take effect; returns their keys.
+fn keep_fixed(running: &Config, new: &mut Config) -> Vec<&'static str> {
     let mut kept = Vec::new();
     macro_rules! fixed {
         ($key:literal, $($field:ident).+) => {
             if running.$($field).+ != new.$($field).+ {
-                kept.push(Fixed {
-                    key: $key,
-                    running: format!("{:?}", running.$($field).+),
-                    configured: format!("{:?}", new.$($field).+),
-                });
+                kept.push($key);
                 new.$($field).+ = running.$($field).+.clone();
             }
         };
@@ -70,6 +77,37 @@ fn keep_fixed(running: &Config, new: &mut Config) -> Vec<Fixed> {
     kept
 }
 
+/// Names the values of what was kept, and corrects the new report: it is to say what is in force.
+fn name_fixed(
+    kept: &[&'static str],
+    running: &[FieldReport],
+    new: &mut [FieldReport],
+) -> Vec<Fixed> {
+    let name = |key: &&'static str| {
+        let running = running.iter().find(|report| report.key == *key)?;
+        let configured = new.iter_mut().find(|report| report.key == *key)?;
+        let fixed = Fixed {
+            key,
+            running: running.value.clone(),
+            configured: configured.value.clone(),
+        };
+        *configured = running.clone();
+        Some(fixed)
+    };
+    kept.iter().filter_map(name).collect()
+}
+
+/// What the artifact worker never publishes is told to it once, at its start.
+fn private_paths(running: &Config, new: &Config) -> Option<Fixed> {
+    let shown = |config| compose::private_paths(config).join(" ");
+    let (running, configured) = (shown(running), shown(new));
+    (running != configured).then_some(Fixed {
+        key: "paths that are never published",
+        running,
+        configured,
+    })
+}
+
 impl Supervisor {
     /// Reads the configuration again. A configuration with errors changes nothing.
     pub(crate) fn reload(&mut self) -> Result<Report, Fault> {
@@ -77,31 +115,54 @@ impl Supervisor {
             return Err(Fault::new("shutting_down", "the daemon is stopping"));
         }
         systemd::reloading();
-        let loaded = mono_config::load(&self.file, &environment());
-        let result = match loaded {
-            Ok(loaded) => {
-                let mut config = loaded.config;
-                let needs_restart = keep_fixed(&self.config, &mut config);
-                // The bound address is what counts; it stays, so its need of a key stays too.
-                if config.openai_api.api_key.is_none() && self.listens_beyond_loopback() {
-                    let message = "openaiApi.apiKey can't be taken away while the API listens \
-                                   beyond loopback";
-                    Err(Fault::new("config_invalid", message))
-                } else {
-                    let replaced = self.apply(config);
-                    self.reports = loaded.fields;
-                    let warnings = loaded.warnings.iter().map(ToString::to_string).collect();
-                    Ok(Report {
-                        replaced,
-                        needs_restart,
-                        warnings,
-                    })
+        let result = self.read_again();
+        systemd::ready(self.slots.len());
+        match &result {
+            Ok(report) => {
+                tracing::info!(replaced = report.replaced.join(" "), "reloaded");
+                for fixed in &report.needs_restart {
+                    let Fixed {
+                        key,
+                        running,
+                        configured,
+                    } = fixed;
+                    tracing::warn!("{key} stays {running} until a restart, not {configured}");
                 }
             }
-            Err(errors) => Err(Fault::new("config_invalid", errors.to_string())),
-        };
-        systemd::ready(self.slots.len());
+            Err(refused) => tracing::error!("the configuration is not reloaded: {refused}"),
+        }
         result
+    }
+
+    fn read_again(&mut self) -> Result<Report, Fault> {
+        let invalid = |problem: String| Fault::new("config_invalid", problem);
+        let loaded = mono_config::load(&self.file, &environment());
+        let mut loaded = loaded.map_err(|errors| invalid(errors.to_string()))?;
+        let mut config = loaded.config;
+        let kept = keep_fixed(&self.config, &mut config);
+        // The bound address is what counts; it stays, so its need of a key stays too.
+        if config.openai_api.api_key.is_none() && self.listens_beyond_loopback() {
+            let message = "openaiApi.apiKey can't be taken away while the API listens beyond \
+                           loopback";
+            return Err(invalid(message.to_owned()));
+        }
+        // A key file or a variable that isn't there is found before anything is changed.
+        let present = |role: &Role| self.slots.iter().any(|slot| slot.role == *role);
+        let replaceable = REPLACEABLE.into_iter().filter(present);
+        for role in replaceable.chain([Role::Run]) {
+            compose::compose(&config, &self.places, role, None)
+                .map_err(|problem| invalid(problem.to_string()))?;
+        }
+        let mut needs_restart = name_fixed(&kept, &self.reports, &mut loaded.fields);
+        needs_restart.extend(private_paths(&self.config, &config));
+        let (replaced, failed) = self.apply(config);
+        self.reports = loaded.fields;
+        Ok(Report {
+            replaced,
+            failed,
+            needs_restart,
+            warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
+        })
     }
 
     fn listens_beyond_loopback(&self) -> bool {
@@ -111,28 +172,38 @@ impl Supervisor {
             .is_some_and(|address| !address.ip().is_loopback())
     }
 
-    fn apply(&mut self, config: Config) -> Vec<&'static str> {
-        let mut changed: Vec<Role> = REPLACEABLE
+    fn apply(&mut self, config: Config) -> (Vec<&'static str>, Vec<Failed>) {
+        let changed: Vec<Role> = REPLACEABLE
             .into_iter()
             .filter(|role| self.slots.iter().any(|slot| slot.role == *role))
             .filter(|role| self.differs(&config, *role))
             .collect();
-        let runs = self.differs(&config, Role::Run);
         self.queue.set_limits(limits(&config));
         self.launcher.reconfigure(&config);
         self.config = config;
-        changed.retain(|role| self.replace(*role));
-        let mut names: Vec<_> = changed.into_iter().map(Role::name).collect();
-        if runs {
-            // The idle ones have the old settings; the working ones end with their runs.
-            let idle: Vec<_> = self.idle_run_workers(false).map(|p| p.id).collect();
-            for id in idle {
-                self.dismiss(id);
+        let (mut replaced, mut failed) = (Vec::new(), Vec::new());
+        for role in changed {
+            match self.replace(role) {
+                Ok(()) => replaced.push(role.name()),
+                Err(e) => {
+                    tracing::error!(role = %role, "its successor can't start: {e}");
+                    failed.push(Failed {
+                        role: role.name(),
+                        problem: e.to_string(),
+                    });
+                }
             }
-            self.fill_pool();
-            names.push(Role::Run.name());
         }
-        names
+        // Idle run workers have the old settings, and the old identity, whose change doesn't show
+        // in any setting. The working ones end with their runs.
+        let idle: Vec<_> = self.idle_run_workers(false).map(|p| p.id).collect();
+        for id in idle {
+            self.dismiss(id);
+        }
+        replaced.push(Role::Run.name());
+        // More runs may work at once now.
+        self.dispatch();
+        (replaced, failed)
     }
 
     /// True when a role is told something else by the new configuration, or when that can't be
@@ -155,23 +226,15 @@ impl Supervisor {
     }
 
     /// Starts the successor of a role's worker; the old one serves until it is ready.
-    fn replace(&mut self, role: Role) -> bool {
-        let id = match self.start(role) {
-            Ok(id) => id,
-            Err(e) => {
-                tracing::error!(role = %role, "its successor can't start: {e}");
-                return false;
-            }
-        };
-        let Some(slot) = self.slots.iter_mut().find(|s| s.role == role) else {
-            return false;
-        };
-        let earlier = slot.successor.replace(id);
+    fn replace(&mut self, role: Role) -> Result<(), LaunchError> {
+        let id = self.start(role)?;
+        let slot = self.slots.iter_mut().find(|s| s.role == role);
+        let earlier = slot.and_then(|slot| slot.successor.replace(id));
         // A reload during a reload: the newest configuration wins.
         if let Some(earlier) = earlier {
             self.dismiss(earlier);
         }
-        true
+        Ok(())
     }
 
     /// A process is ready: if it is a successor, it takes its slot and the old one drains.
@@ -185,10 +248,11 @@ impl Supervisor {
         slot.occupant = crate::slot::Occupant::Filled(id);
         tracing::info!(role = %slot.role, "a new worker has taken over");
         if let Some(old) = old.and_then(|old| self.processes.get_mut(&old)) {
-            old.state = State::Draining;
-            if !old.send(0, ToWorker::Drain, vec![]) {
+            // One that never served has nothing to finish.
+            if old.state != State::Serving || !old.send(0, ToWorker::Drain, vec![]) {
                 old.kill();
             }
+            old.state = State::Draining;
         }
     }
 }
@@ -198,32 +262,70 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn config(folder: &std::path::Path, port: u16, turns: u32) -> Config {
+    fn config(folder: &std::path::Path, port: u16, rest: &str) -> mono_config::Loaded {
         std::fs::write(folder.join("ID.md"), "x").unwrap();
         let text = format!(
-            r#"{{"runtime":{{"model":"demo:scripted","maxTurns":{turns}}},"context":{{"identityPath":"ID.md"}},
-               "openaiApi":{{"enabled":true,"port":{port}}}}}"#
+            r#"{{"runtime":{{"model":"demo:scripted"}},"context":{{"identityPath":"ID.md"}},
+               "openaiApi":{{"enabled":true,"port":{port}}}{rest}}}"#
         );
         let file = folder.join("c.json");
         std::fs::write(&file, text).unwrap();
-        mono_config::load(&file, &std::collections::BTreeMap::new())
-            .unwrap()
-            .config
+        mono_config::load(&file, &std::collections::BTreeMap::new()).unwrap()
     }
 
     #[test]
     fn what_cannot_change_is_named_with_both_values_and_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let running = config(folder.path(), 8000, 3);
-        let mut new = config(folder.path(), 9000, 4);
-        let kept = keep_fixed(&running, &mut new);
-        assert_eq!(kept.len(), 1);
-        assert_eq!(
-            (kept[0].key, &*kept[0].running, &*kept[0].configured),
-            ("openaiApi.port", "8000", "9000")
-        );
-        assert_eq!(new.openai_api.port, 8000);
-        assert_eq!(new.runtime.max_turns, Some(4));
-        assert!(keep_fixed(&running, &mut config(folder.path(), 8000, 3)).is_empty());
+        let running = config(folder.path(), 8000, "");
+        let more =
+            r#","artifacts":{"retention":{"maxCount":7}},"concurrency":{"maxConcurrentRuns":3}"#;
+        let mut new = config(folder.path(), 9000, more);
+        let kept = keep_fixed(&running.config, &mut new.config);
+        assert_eq!(kept, ["artifacts.retention.maxCount", "openaiApi.port"]);
+        assert_eq!(new.config.openai_api.port, 8000);
+        assert_eq!(new.config.concurrency.max_concurrent_runs, Some(3));
+        let fixed = name_fixed(&kept, &running.fields, &mut new.fields);
+        let values = |f: &Fixed| (f.running.clone(), f.configured.clone());
+        assert_eq!(values(&fixed[1]), ("8000".into(), "9000".into()));
+        assert_eq!(fixed[0].configured, "7");
+        // What is shown as the configuration is what is in force, so that the next reload names
+        // the same two values.
+        let port = new.fields.iter().find(|f| f.key == "openaiApi.port");
+        assert_eq!(port.unwrap().value, "8000");
+        let mut same = config(folder.path(), 8000, "");
+        assert!(keep_fixed(&running.config, &mut same.config).is_empty());
+    }
+
+    #[test]
+    fn every_key_that_is_kept_has_a_value_to_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let running = config(folder.path(), 8000, "");
+        let mut new = config(folder.path(), 9000, "");
+        let other = &mut new.config;
+        other.runtime.workspace.push("other");
+        other.runtime.state_dir.push("other");
+        other.artifacts.dir.push("other");
+        other.artifacts.retention.max_age_days += 1;
+        other.artifacts.retention.max_count += 1;
+        other.artifacts.retention.dry_run ^= true;
+        other.openai_api.enabled ^= true;
+        other.openai_api.host.push('0');
+        let kept = keep_fixed(&running.config, &mut new.config);
+        let fixed = name_fixed(&kept, &running.fields, &mut new.fields);
+        assert_eq!((kept.len(), fixed.len()), (9, 9), "{kept:?}");
+    }
+
+    #[test]
+    fn a_new_key_file_in_the_workspace_takes_a_restart() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("key"), "secret").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(folder.path().join("key"), mode).unwrap();
+        let running = config(folder.path(), 8000, "").config;
+        let rest = r#","providers":{"p":{"baseUrl":"http://127.0.0.1:1/v1","apiKeyFile":"key"}}"#;
+        let new = config(folder.path(), 8000, rest).config;
+        let fixed = private_paths(&running, &new).unwrap();
+        assert!(fixed.configured.contains("key") && !fixed.running.contains("key"));
+        assert!(private_paths(&running, &running.clone()).is_none());
     }
 }

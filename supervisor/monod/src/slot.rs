@@ -45,9 +45,10 @@ impl Slot {
         }
     }
 
-    /// Forgets earlier endings: an operator starts it anew.
+    /// Forgets earlier endings, and a wish to leave it empty: an operator starts it anew.
     pub(crate) fn forgive(&mut self) {
         self.history = History::default();
+        self.draining = false;
     }
 
     /// Parks the slot when its process has ended.

@@ -37,6 +37,9 @@ pub(crate) struct Worker {
     /// The configured name of an MCP server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
+    /// Another process serves its role: it is about to take over, or finishes what it began.
+    #[serde(skip)]
+    pub(crate) beside: bool,
     pid: Option<i32>,
     state: &'static str,
     restarts: u32,
@@ -86,7 +89,11 @@ impl Status {
 impl Worker {
     fn healthy(&self) -> bool {
         let always_on = self.role != Role::Run.name() && self.role != Role::McpServer.name();
-        let up = self.state == "serving" || (!always_on && self.state != "parked");
+        if self.beside && self.state == "starting" {
+            return true;
+        }
+        let needed = always_on && !self.beside;
+        let up = self.state == "serving" || (!needed && self.state != "parked");
         let confined = self
             .sandbox
             .as_ref()
@@ -105,6 +112,7 @@ pub(crate) fn worker(process: &Process, restarts: u32, floor: u32) -> Worker {
     Worker {
         role: process.role.name(),
         name: None,
+        beside: false,
         pid: Some(process.pid),
         state,
         restarts,
@@ -165,6 +173,7 @@ pub(crate) fn absent(slot: &Slot) -> Worker {
     Worker {
         role: slot.role.name(),
         name: None,
+        beside: false,
         pid: None,
         state: if slot.occupant == Occupant::Parked {
             "parked"

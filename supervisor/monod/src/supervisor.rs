@@ -166,11 +166,8 @@ impl Supervisor {
             } => self.asked(ask, fds, responder),
             Input::Interrupted { run } => self.release(&run),
             Input::Tick => self.tick(),
-            Input::Reload => {
-                if let Err(refused) = self.reload() {
-                    tracing::error!("the configuration is not reloaded: {refused}");
-                }
-            }
+            // Its outcome is in the log.
+            Input::Reload => drop(self.reload()),
             Input::Stop => self.stop(),
         }
     }
@@ -753,11 +750,27 @@ impl Supervisor {
         let Some(slot) = self.slots.iter_mut().find(|s| s.role.name() == role) else {
             return false;
         };
-        let Some(process) = slot.process().and_then(|id| self.processes.get(&id)) else {
+        let Some(id) = slot.process() else {
             return false;
         };
         slot.leave_empty();
-        process.send(0, ToWorker::Drain, vec![])
+        // Our own channels would keep it from ever having finished.
+        match slot.role {
+            Role::Store => self.store = None,
+            Role::Artifact => self.artifact = None,
+            _ => {}
+        }
+        let Some(process) = self.processes.get_mut(&id) else {
+            return false;
+        };
+        let told = process.state == State::Serving && process.send(0, ToWorker::Drain, vec![]);
+        if told {
+            // No run gets a channel to it any more.
+            process.state = State::Draining;
+        } else {
+            process.kill();
+        }
+        true
     }
 
     /// Lifts the parking of a role.
