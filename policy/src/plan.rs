@@ -229,6 +229,7 @@ impl<'a> Plan<'a> {
 
     /// Covers what must not be seen, wherever a granted path would show it.
     fn hide(&mut self) -> Result<(), CompileError> {
+        let mut hides = BTreeMap::new();
         for hidden in &self.context.hidden {
             check(hidden)?;
             let shows = self.entries.values().filter_map(|entry| match entry {
@@ -255,11 +256,17 @@ impl<'a> Plan<'a> {
                         role: self.profile.role,
                     });
                 }
-                self.hides.push(Entry::Hide {
-                    path,
-                    directory: metadata.is_dir(),
-                });
+                hides.insert(path, metadata.is_dir());
             }
+        }
+        let mut outer: Option<PathBuf> = None;
+        for (path, directory) in hides {
+            // What lies in a hidden folder is hidden with it, and can't be covered any more.
+            if outer.as_ref().is_some_and(|outer| path.starts_with(outer)) {
+                continue;
+            }
+            outer = Some(path.clone());
+            self.hides.push(Entry::Hide { path, directory });
         }
         Ok(())
     }

@@ -148,7 +148,7 @@ impl Launcher {
                 privileged,
                 workspace_group: privileged.then_some(meta.gid()),
             },
-            hidden: hidden(config),
+            hidden: hidden(config, socket),
             network: has_http_servers(config),
             degraded,
             socket: socket.to_owned(),
@@ -157,7 +157,7 @@ impl Launcher {
 
     /// Takes what a new configuration changes for processes that start from now on.
     pub(crate) fn reconfigure(&mut self, config: &Config) {
-        self.hidden = hidden(config);
+        self.hidden = hidden(config, &self.socket);
         self.network = has_http_servers(config);
     }
 
@@ -394,12 +394,14 @@ fn slot(id: ProcessId) -> u32 {
 }
 
 /// What no run and no server sees although it may lie in the workspace.
-fn hidden(config: &Config) -> Vec<PathBuf> {
+fn hidden(config: &Config, socket: &Path) -> Vec<PathBuf> {
     let mut all = vec![
         config.runtime.state_dir.clone(),
         config.artifacts.dir.clone(),
         config.file.clone(),
     ];
+    // It starts programs of the operator's choice, with the keys that they need.
+    all.extend(config.tools.mcp_config_path.clone());
     let keys = config
         .providers
         .by_id
@@ -410,9 +412,19 @@ fn hidden(config: &Config) -> Vec<PathBuf> {
             all.push(path.clone());
         }
     }
-    all.iter()
+    let mut all: Vec<_> = all
+        .iter()
         .filter_map(|path| path.canonicalize().ok())
-        .collect()
+        .collect();
+    // The socket is bound later than it is looked for, its folder is there already. Started by an
+    // ordinary user, agents are that same user to it.
+    if let Ok(path) = std::path::absolute(socket)
+        && let (Some(folder), Some(name)) = (path.parent(), path.file_name())
+        && let Ok(folder) = folder.canonicalize()
+    {
+        all.push(folder.join(name));
+    }
+    all
 }
 
 fn pipe() -> Result<(OwnedFd, OwnedFd), LaunchError> {

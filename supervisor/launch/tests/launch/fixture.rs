@@ -106,7 +106,14 @@ impl Fixture {
             scratch: self.own("scratch", identity.as_ref().filter(|_| tools)),
             state: self.own("state", identity.as_ref().filter(|_| !tools)),
             hidden: match self.degraded {
-                false => vec![self.path("workspace/.state"), self.path("workspace/.key")],
+                // What lies in a hidden folder may be named itself, too.
+                false => [
+                    "workspace/.state",
+                    "workspace/.state/secret",
+                    "workspace/.key",
+                ]
+                .map(|name| self.path(name))
+                .to_vec(),
                 true => Vec::new(),
             },
             identity,
