@@ -101,7 +101,7 @@ fn line(entry: &Entry) -> String {
         "{at} {}[{}] {}",
         safe_line(&entry.role, 40),
         entry.pid,
-        safe_line(&entry.text, MAX_LINE)
+        safe_line(entry.text.trim_start(), MAX_LINE)
     )
 }
 

@@ -56,6 +56,11 @@ impl Slot {
         self.draining = true;
     }
 
+    /// True when it stays empty once its process has ended.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
     /// The process that fills it.
     pub(crate) fn process(&self) -> Option<ProcessId> {
         match self.occupant {

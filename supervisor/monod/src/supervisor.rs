@@ -12,6 +12,7 @@ use crate::restart::{Decision, Ending};
 use crate::run::Run;
 use crate::servers::Server;
 use crate::slot::{Occupant, Slot};
+use crate::stopping::Stopping;
 use crate::systemd;
 use ipc_proto::edges::artifact::Artifact;
 use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, SandboxReport, ToWorker};
@@ -37,14 +38,6 @@ pub(crate) const TICK: Duration = Duration::from_secs(2);
 const HUNG_AFTER: Duration = Duration::from_secs(30);
 /// A run worker may live this long after it reported its end.
 const LINGER: Duration = Duration::from_secs(5);
-/// Running turns may take this long to end by themselves when the daemon stops; then they are
-/// cancelled, which is recorded and told to the person.
-const FINISH: Duration = Duration::from_secs(7);
-/// After this long they are ended.
-const DRAIN: Duration = Duration::from_secs(10);
-/// The other workers may take this long after that.
-const STOP: Duration = Duration::from_secs(3);
-
 /// What the supervisor is started with.
 pub(crate) struct Parts {
     pub(crate) config: Config,
@@ -78,24 +71,14 @@ pub(crate) struct Supervisor {
     /// systemd knows that the daemon is ready.
     announced: bool,
     pub(crate) started: Instant,
-    pool_slot: Slot,
+    pub(crate) pool_slot: Slot,
     next_process: u64,
     next_channel: u64,
     pub(crate) next_server: u64,
     next_ping: u64,
     /// When the loop looks again for what is due.
     wake: Option<Instant>,
-    stopping: Option<Stopping>,
-}
-
-/// The two deadlines of an orderly stop.
-#[derive(Debug, Clone, Copy)]
-struct Stopping {
-    cancel_at: Instant,
-    cancelled: bool,
-    runs_until: Instant,
-    workers_asked: bool,
-    workers_until: Instant,
+    pub(crate) stopping: Option<Stopping>,
 }
 
 impl Supervisor {
@@ -180,7 +163,7 @@ impl Supervisor {
     // ----- starting -----
 
     /// Starts what is due: always-on roles and the pool of run workers.
-    fn fill(&mut self) {
+    pub(crate) fn fill(&mut self) {
         if self.is_stopping() {
             return;
         }
@@ -260,7 +243,7 @@ impl Supervisor {
                 self.wake_at(Instant::now() + delay);
             }
             Decision::Park => {
-                tracing::error!(role = %role, "parked; `monoctl unpark {role}` starts it again");
+                tracing::error!(role = %role, "parked; `monoctl worker unpark {role}` starts it again");
             }
         }
     }
@@ -496,14 +479,17 @@ impl Supervisor {
         let Some(process) = self.processes.get_mut(&id) else {
             return;
         };
+        let broken = error.is_some();
         if let Some(error) = error {
             self.violations += 1;
             tracing::error!(role = %process.role, pid = process.pid, "{}", printable(&error));
             process.last_line = printable(&error);
         }
-        // A run worker that reported its end closes its channel on its way out.
-        if process.state != State::Ending {
-            self.end(id);
+        match process.state {
+            // A run worker that reported its end closes its channel on its way out.
+            State::Ending => {}
+            State::Draining if !broken => self.expect_exit(id),
+            _ => self.end(id),
         }
     }
 
@@ -577,8 +563,13 @@ impl Supervisor {
             tracing::error!(role = %role, "the new worker can't serve; the old one stays");
         }
         if let Some(slot) = self.slots.iter_mut().find(|s| s.process() == Some(id)) {
-            slot.restarts += 1;
-            slot.last_words = format!("{status}: {}", process.last_line);
+            let drained = slot.is_draining();
+            slot.restarts += u32::from(!drained);
+            slot.last_words = if drained {
+                format!("drained, {status}")
+            } else {
+                format!("{status}: {}", process.last_line)
+            };
             let decision = slot.vacate(ending, Instant::now(), jitter());
             self.after(role, decision);
         }
@@ -666,124 +657,6 @@ impl Supervisor {
             process.state = State::Ending;
             process.since = Instant::now();
         }
-    }
-
-    // ----- stopping -----
-
-    pub(crate) fn stop(&mut self) {
-        if self.is_stopping() {
-            return;
-        }
-        tracing::info!("stopping");
-        systemd::stopping();
-        let now = Instant::now();
-        self.stopping = Some(Stopping {
-            cancel_at: now + FINISH,
-            cancelled: false,
-            runs_until: now + DRAIN,
-            workers_asked: false,
-            workers_until: now + DRAIN + STOP,
-        });
-        self.refuse_waiting_runs();
-        for process in self
-            .processes
-            .values()
-            .filter(|p| p.role == Role::Run && p.run.is_none())
-        {
-            process.kill();
-        }
-        self.press_stop(now);
-    }
-
-    /// Moves the stop on: first the runs end, then everything else.
-    pub(crate) fn press_stop(&mut self, now: Instant) {
-        let Some(mut stopping) = self.stopping else {
-            return;
-        };
-        let runs_at_work = self
-            .processes
-            .values()
-            .any(|p| p.role == Role::Run && p.run.is_some());
-        if runs_at_work && now < stopping.runs_until {
-            if now >= stopping.cancel_at && !stopping.cancelled {
-                stopping.cancelled = true;
-                self.stopping = Some(stopping);
-                self.cancel_working_runs("the daemon is stopping");
-            }
-            return;
-        }
-        if !stopping.workers_asked {
-            stopping.workers_asked = true;
-            stopping.workers_until = now + STOP;
-            for process in self.processes.values() {
-                let speaks = !matches!(process.role, Role::McpServer | Role::Run);
-                if !(speaks && process.send(0, ToWorker::Shutdown, vec![])) {
-                    process.kill();
-                }
-            }
-        } else if now >= stopping.workers_until {
-            for process in self.processes.values() {
-                process.kill();
-            }
-        }
-        self.stopping = Some(stopping);
-    }
-
-    /// Ends the worker of an always-on role; the next one starts at once, with a clean history.
-    pub(crate) fn restart(&mut self, role: &str) -> bool {
-        let Some(slot) = self.slots.iter_mut().find(|s| s.role.name() == role) else {
-            return false;
-        };
-        slot.forgive();
-        match slot.process() {
-            Some(id) => self.end(id),
-            None => {
-                slot.unpark();
-                self.fill();
-            }
-        }
-        true
-    }
-
-    /// Lets the worker of an always-on role finish what it does; then its slot is parked.
-    pub(crate) fn drain(&mut self, role: &str) -> bool {
-        let Some(slot) = self.slots.iter_mut().find(|s| s.role.name() == role) else {
-            return false;
-        };
-        let Some(id) = slot.process() else {
-            return false;
-        };
-        slot.leave_empty();
-        // Our own channels would keep it from ever having finished.
-        match slot.role {
-            Role::Store => self.store = None,
-            Role::Artifact => self.artifact = None,
-            _ => {}
-        }
-        let Some(process) = self.processes.get_mut(&id) else {
-            return false;
-        };
-        let told = process.state == State::Serving && process.send(0, ToWorker::Drain, vec![]);
-        if told {
-            // No run gets a channel to it any more.
-            process.state = State::Draining;
-        } else {
-            process.kill();
-        }
-        true
-    }
-
-    /// Lifts the parking of a role.
-    pub(crate) fn unpark(&mut self, role: &str) -> bool {
-        let slots = self
-            .slots
-            .iter_mut()
-            .chain(std::iter::once(&mut self.pool_slot));
-        let lifted = slots.filter(|s| s.role.name() == role).any(Slot::unpark);
-        if lifted {
-            self.fill();
-        }
-        lifted
     }
 
     /// The slot of the run workers' pool, for status.

@@ -1,0 +1,86 @@
+//! An orderly stop: first the runs end, then everything else.
+
+use crate::supervisor::Supervisor;
+use crate::systemd;
+use ipc_proto::Role;
+use ipc_proto::edges::control::ToWorker;
+use std::time::{Duration, Instant};
+
+/// Running turns may take this long to end by themselves when the daemon stops; then they are
+/// cancelled, which is recorded and told to the person.
+const FINISH: Duration = Duration::from_secs(7);
+/// After this long they are ended.
+const DRAIN: Duration = Duration::from_secs(10);
+/// The other workers may take this long after that.
+const STOP: Duration = Duration::from_secs(3);
+
+/// The two deadlines of an orderly stop.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stopping {
+    cancel_at: Instant,
+    cancelled: bool,
+    runs_until: Instant,
+    workers_asked: bool,
+    workers_until: Instant,
+}
+
+impl Supervisor {
+    pub(crate) fn stop(&mut self) {
+        if self.is_stopping() {
+            return;
+        }
+        tracing::info!("stopping");
+        systemd::stopping();
+        let now = Instant::now();
+        self.stopping = Some(Stopping {
+            cancel_at: now + FINISH,
+            cancelled: false,
+            runs_until: now + DRAIN,
+            workers_asked: false,
+            workers_until: now + DRAIN + STOP,
+        });
+        self.refuse_waiting_runs();
+        for process in self
+            .processes
+            .values()
+            .filter(|p| p.role == Role::Run && p.run.is_none())
+        {
+            process.kill();
+        }
+        self.press_stop(now);
+    }
+
+    /// Moves the stop on: first the runs end, then everything else.
+    pub(crate) fn press_stop(&mut self, now: Instant) {
+        let Some(mut stopping) = self.stopping else {
+            return;
+        };
+        let runs_at_work = self
+            .processes
+            .values()
+            .any(|p| p.role == Role::Run && p.run.is_some());
+        if runs_at_work && now < stopping.runs_until {
+            if now >= stopping.cancel_at && !stopping.cancelled {
+                stopping.cancelled = true;
+                self.stopping = Some(stopping);
+                self.cancel_working_runs("the daemon is stopping");
+            }
+            return;
+        }
+        if !stopping.workers_asked {
+            stopping.workers_asked = true;
+            stopping.workers_until = now + STOP;
+            for process in self.processes.values() {
+                let speaks = !matches!(process.role, Role::McpServer | Role::Run);
+                if !(speaks && process.send(0, ToWorker::Shutdown, vec![])) {
+                    process.kill();
+                }
+            }
+        } else if now >= stopping.workers_until {
+            for process in self.processes.values() {
+                process.kill();
+            }
+        }
+        self.stopping = Some(stopping);
+    }
+}
