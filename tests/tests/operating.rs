@@ -1,0 +1,521 @@
+//! What an operator does to a daemon that works: restart, drain, reload, read its logs, look at it.
+//!
+//! Each test has a real daemon with real confined workers, as those of `system` have.
+#![allow(clippy::unwrap_used)]
+#![forbid(unsafe_code)]
+
+use mono_tests::daemon::{Daemon, Sending, Setup, wait_for};
+use mono_tests::http;
+use mono_tests::model::{Model, bash};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::process::Output;
+
+/// The processes of the always-on roles.
+fn processes(daemon: &Daemon) -> BTreeMap<String, i64> {
+    let status = daemon.status().unwrap();
+    let workers = status["workers"].as_array().unwrap().iter();
+    workers
+        .filter(|w| w["role"] != "run" && w["role"] != "mcp-server" && w["state"] == "serving")
+        .map(|w| {
+            (
+                w["role"].as_str().unwrap().into(),
+                w["pid"].as_i64().unwrap(),
+            )
+        })
+        .collect()
+}
+
+/// A turn that works until [`open`] is called, and then asks the model once more.
+fn held(daemon: &Daemon, conversation: &str) -> Sending {
+    let wait = bash(&format!(
+        "touch {conversation}.works; until [ -e {conversation}.open ]; do sleep 0.02; done"
+    ));
+    let message = format!("{wait} [[mock:text {conversation} is done]]");
+    let sending = daemon.start_send(conversation, &message).unwrap();
+    let sign = daemon.workspace().join(format!("{conversation}.works"));
+    wait_for("the turn works", || sign.exists()).unwrap();
+    sending
+}
+
+fn open(daemon: &Daemon, conversation: &str) {
+    std::fs::write(daemon.workspace().join(format!("{conversation}.open")), "").unwrap();
+}
+
+/// Changes the configuration's file.
+fn configure(daemon: &Daemon, change: impl FnOnce(&mut Value)) {
+    let file = daemon.folder().join("mono-agent.config.json");
+    let mut config = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    change(&mut config);
+    std::fs::write(&file, config.to_string()).unwrap();
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn words(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn started(model: &Model) -> Daemon {
+    let setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    setup.start().unwrap()
+}
+
+#[test]
+fn a_restarted_worker_is_another_process_and_the_others_go_on() {
+    let model = Model::start().unwrap();
+    let mut daemon = started(&model);
+    let before = processes(&daemon);
+    let working = held(&daemon, "a");
+
+    let restarted = daemon
+        .json(&["worker", "restart", "channel-openai"])
+        .unwrap();
+    assert_eq!(restarted["ok"], true, "{restarted}");
+    let mut expected = before.clone();
+    expected.insert("channel-openai".into(), restarted["pid"].as_i64().unwrap());
+    assert_ne!(before["channel-openai"], expected["channel-openai"]);
+    assert_eq!(processes(&daemon), expected);
+
+    // The listener never closed, and the turn of another channel was not touched.
+    let answer = http::complete(&daemon.api().unwrap(), "b", "[[mock:text over http]]").unwrap();
+    assert_eq!(answer.status, 200);
+    open(&daemon, "a");
+    assert_eq!(working.finish().unwrap().text(), "a is done");
+
+    // One that a turn needs: the next turn has the new one.
+    let output = daemon.run(&["worker", "restart", "egress"]).unwrap();
+    assert!(
+        text(&output).starts_with("egress serves again"),
+        "{output:?}"
+    );
+    assert_eq!(daemon.send("c", "hello").unwrap().code, 0);
+    daemon.wait_healthy().unwrap();
+
+    let nobody = daemon.run(&["worker", "restart", "channel-slack"]).unwrap();
+    assert_eq!(nobody.status.code(), Some(1));
+    assert!(words(&nobody).contains("not_found"), "{nobody:?}");
+}
+
+#[test]
+fn a_drained_worker_finishes_its_turn_and_stays_away_until_it_is_unparked() {
+    let model = Model::start().unwrap();
+    let mut daemon = started(&model);
+    let working = held(&daemon, "a");
+    assert!(
+        daemon
+            .run(&["worker", "drain", "egress"])
+            .unwrap()
+            .status
+            .success()
+    );
+    assert_eq!(daemon.workers("egress", "draining").unwrap().len(), 1);
+    // A turn that comes meanwhile waits for the role.
+    let late = daemon.start_send("b", "[[mock:text b is done]]").unwrap();
+    daemon
+        .wait_until("the second turn waits", |s| s["runs"]["working"] == 2)
+        .unwrap();
+    // The first one still asks the model, through the worker that drains.
+    open(&daemon, "a");
+    assert_eq!(working.finish().unwrap().text(), "a is done");
+    daemon
+        .wait_until("parked", |s| {
+            let workers = s["workers"].as_array().unwrap();
+            workers
+                .iter()
+                .any(|w| w["role"] == "egress" && w["state"] == "parked")
+        })
+        .unwrap();
+    let parked = &daemon.workers("egress", "parked").unwrap()[0];
+    assert!(
+        parked["last_line"].as_str().unwrap().contains("drained"),
+        "{parked}"
+    );
+    // It was asked to; that is no failure of it.
+    assert_eq!(parked["restarts"], 0, "{parked}");
+    assert!(
+        daemon
+            .run(&["worker", "unpark", "egress"])
+            .unwrap()
+            .status
+            .success()
+    );
+    assert_eq!(late.finish().unwrap().text(), "b is done");
+    daemon.wait_healthy().unwrap();
+}
+
+#[test]
+fn every_always_on_worker_can_be_drained_and_comes_back() {
+    let model = Model::start().unwrap();
+    let mut daemon = started(&model);
+    for role in processes(&daemon).into_keys() {
+        let drained = daemon.run(&["worker", "drain", &role]).unwrap();
+        assert!(drained.status.success(), "{role}: {drained:?}");
+        let parked = |w: &Value| w["role"] == *role && w["state"] == "parked";
+        daemon
+            .wait_until(&format!("{role} parked"), |s| {
+                s["workers"].as_array().unwrap().iter().any(parked)
+            })
+            .unwrap();
+        // The old name of the command.
+        assert!(daemon.run(&["unpark", &role]).unwrap().status.success());
+        daemon.wait_healthy().unwrap();
+        assert_eq!(daemon.send("a", "hello").unwrap().code, 0, "{role}");
+    }
+}
+
+#[test]
+fn a_reload_changes_the_next_turn_and_not_the_one_under_way() {
+    let model = Model::start().unwrap();
+    let mut daemon = started(&model);
+    let before = processes(&daemon);
+    let working = held(&daemon, "a");
+    configure(&daemon, |config| {
+        config["runtime"]["model"] = json!("test:mock-2")
+    });
+    let report = daemon.json(&["reload"]).unwrap();
+    assert_eq!(
+        (&report["ok"], &report["replaced"], &report["needsRestart"]),
+        (&json!(true), &json!(["egress", "run"]), &json!([])),
+        "{report}"
+    );
+    let after = processes(&daemon);
+    assert_ne!(before["egress"], after["egress"]);
+    for role in ["store", "artifact", "app-bridge", "channel-openai"] {
+        assert_eq!(before[role], after[role], "{role}");
+    }
+    // Both are there, and it is no illness that the old one still is.
+    assert_eq!(daemon.workers("egress", "draining").unwrap().len(), 1);
+    assert_eq!(daemon.status().unwrap()["ok"], true);
+
+    assert_eq!(daemon.send("b", "hello").unwrap().code, 0);
+    assert_eq!(model.last().unwrap().model, "mock-2");
+    open(&daemon, "a");
+    assert_eq!(working.finish().unwrap().text(), "a is done");
+    assert_eq!(model.last().unwrap().model, "mock-1");
+    // Nothing holds the old worker any more.
+    daemon
+        .wait_until("one egress", |s| {
+            let workers = s["workers"].as_array().unwrap();
+            workers.iter().filter(|w| w["role"] == "egress").count() == 1
+        })
+        .unwrap();
+    assert_eq!(
+        daemon.workers("egress", "serving").unwrap()[0]["restarts"],
+        0
+    );
+}
+
+#[test]
+fn what_takes_a_restart_is_named_with_both_values_and_the_rest_applies() {
+    let model = Model::start().unwrap();
+    let mut daemon = started(&model);
+    let api = daemon.api().unwrap();
+    configure(&daemon, |config| {
+        config["openaiApi"]["port"] = json!(1);
+        config["runtime"]["model"] = json!("test:mock-2");
+    });
+    // The second time it is still named: what runs has not changed.
+    for _ in 0..2 {
+        let report = daemon.json(&["reload"]).unwrap();
+        let fixed = json!([{ "key": "openaiApi.port", "running": "0", "configured": "1" }]);
+        assert_eq!(report["needsRestart"], fixed, "{report}");
+    }
+    let told = text(&daemon.run(&["reload"]).unwrap());
+    let line = "openaiApi.port stays 0 until the daemon is restarted; the configuration says 1";
+    assert!(told.contains(line), "{told}");
+    assert_eq!(http::complete(&api, "a", "hello").unwrap().status, 200);
+    assert_eq!(model.last().unwrap().model, "mock-2");
+    daemon.wait_healthy().unwrap();
+}
+
+#[test]
+fn a_reload_with_a_broken_configuration_changes_nothing() {
+    let model = Model::start().unwrap();
+    let setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    let mut daemon = setup.start().unwrap();
+    let before = processes(&daemon);
+    let good = daemon.folder().join("mono-agent.config.json");
+    let text_before = std::fs::read(&good).unwrap();
+
+    // Misspelt, not JSON at all, not there, and with a key that can't be had.
+    let misspelt = r#"{"runtime": {"modle": "test:mock-2"}}"#;
+    for (broken, named) in [(misspelt, "runtime.modle"), ("{", "mono-agent.config.json")] {
+        std::fs::write(&good, broken).unwrap();
+        let refused = daemon.run(&["reload"]).unwrap();
+        assert_eq!(refused.status.code(), Some(1));
+        let words = words(&refused);
+        assert!(
+            words.contains("nothing was changed") && words.contains(named),
+            "{words}"
+        );
+    }
+    std::fs::remove_file(&good).unwrap();
+    assert_eq!(daemon.run(&["reload"]).unwrap().status.code(), Some(1));
+    std::fs::write(&good, &text_before).unwrap();
+    configure(&daemon, |config| {
+        config["runtime"]["model"] = json!("test:mock-2");
+        config["providers"]["test"]["apiKeyFile"] = json!("nowhere");
+    });
+    let refused = daemon.json(&["reload"]).unwrap();
+    assert_eq!(
+        (&refused["ok"], &refused["error"]["kind"]),
+        (&json!(false), &json!("config_invalid"))
+    );
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("nowhere"),
+        "{refused}"
+    );
+
+    assert_eq!(processes(&daemon), before);
+    assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
+    assert_eq!(model.last().unwrap().model, "mock-1");
+    // The same by a signal: refused in the log, and the daemon goes on.
+    let hangup = nix::sys::signal::Signal::SIGHUP;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(daemon.pid()), hangup).unwrap();
+    wait_for("the refusal", || {
+        daemon.log().matches("is not reloaded").count() > 4
+    })
+    .unwrap();
+    daemon.wait_healthy().unwrap();
+    assert_eq!(processes(&daemon), before);
+}
+
+#[test]
+fn a_changed_identity_is_the_next_turns_after_a_reload() {
+    let model = Model::start().unwrap();
+    let daemon = started(&model);
+    let identity = |text: &str| {
+        std::fs::write(daemon.folder().join("IDENTITY.md"), text).unwrap();
+        assert!(daemon.run(&["reload"]).unwrap().status.success());
+        assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
+        model.last().unwrap().body.to_string()
+    };
+    assert!(identity("You are called Heliotrope.\n").contains("Heliotrope"));
+    let second = identity("You are called Mauve.\n");
+    assert!(
+        second.contains("Mauve") && !second.contains("Heliotrope"),
+        "{second}"
+    );
+}
+
+#[test]
+fn logs_are_told_apart_by_role_and_run_and_are_followed() {
+    let model = Model::start().unwrap();
+    let daemon = started(&model);
+    let failed = |conversation: &str| {
+        let sent = daemon.send(conversation, "[[mock:status 400]]").unwrap();
+        assert_eq!(sent.code, 1, "{sent:?}");
+        sent.run().to_owned()
+    };
+    let (first, second) = (failed("a"), failed("b"));
+    assert_ne!(first, second);
+    let entries = |arguments: &[&str]| -> Vec<Value> {
+        let mut all = vec!["logs", "--json"];
+        all.extend(arguments);
+        let output = daemon.run(&all).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let lines = text(&output);
+        lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    };
+    wait_for("both turns' lines", || {
+        [&first, &second]
+            .iter()
+            .all(|run| !entries(&["--run", run]).is_empty())
+    })
+    .unwrap();
+    for run in [&first, &second] {
+        for entry in entries(&["--run", run]) {
+            assert_eq!(
+                (&entry["run"], &entry["role"]),
+                (&json!(run), &json!("run")),
+                "{entry}"
+            );
+        }
+    }
+    assert!(
+        entries(&["--run", &first])
+            .iter()
+            .any(|e| e["text"].as_str().unwrap().contains("failed"))
+    );
+    let artifact = entries(&["artifact"]);
+    assert!(!artifact.is_empty() && artifact.iter().all(|e| e["role"] == "artifact"));
+    assert!(entries(&["artifact", "--run", &first]).is_empty());
+    let all = entries(&[]);
+    assert!(
+        all.windows(2)
+            .all(|two| two[0]["seq"].as_u64() < two[1]["seq"].as_u64())
+    );
+    let shown = text(&daemon.run(&["logs", "run"]).unwrap());
+    assert!(shown.lines().all(|line| line.contains("Z run[")), "{shown}");
+
+    // What comes later is followed, each line once.
+    let mut following = daemon
+        .monoctl()
+        .args(["logs", "--json", "--follow", "run"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let third = failed("c");
+    let mut seen = Vec::new();
+    let lines = std::io::BufReader::new(following.stdout.take().unwrap());
+    for line in std::io::BufRead::lines(lines) {
+        let entry: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let done = entry["run"] == json!(third);
+        seen.push(entry["seq"].as_u64().unwrap());
+        if done {
+            break;
+        }
+    }
+    following.kill().unwrap();
+    following.wait().unwrap();
+    assert!(seen.windows(2).all(|two| two[0] < two[1]), "{seen:?}");
+}
+
+#[test]
+fn the_doctor_finds_nothing_missing_and_names_what_is() {
+    let model = Model::start().unwrap();
+    let daemon = started(&model);
+    let file = daemon.folder().join("mono-agent.config.json");
+    let doctor = |file: &std::path::Path| {
+        let file = file.to_str().unwrap();
+        daemon.json(&["doctor", "--config", file]).unwrap()
+    };
+    let report = doctor(&file);
+    assert_eq!(report["ok"], true, "{report}");
+    let state = |report: &Value, check: &str| {
+        let all = report["findings"].as_array().unwrap().iter();
+        let found = all.filter(|f| f["check"] == check);
+        found
+            .map(|f| f["state"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    for check in [
+        "landlock",
+        "namespaces",
+        "seccomp",
+        "config",
+        "state",
+        "workspace",
+        "socket",
+        "daemon",
+        "workers",
+    ] {
+        assert_eq!(state(&report, check), ["ok"], "{check}: {report}");
+    }
+    let code = daemon
+        .run(&["doctor", "--config", file.to_str().unwrap()])
+        .unwrap()
+        .status;
+    assert_eq!(code.code(), Some(0));
+
+    // What would refuse the next start is found while the daemon still runs.
+    let state_dir = daemon.folder().join(".mono-agent");
+    let mode =
+        |bits| std::fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(bits));
+    let usual = std::fs::metadata(&state_dir).unwrap().permissions();
+    std::fs::set_permissions(&state_dir, mode(0o773)).unwrap();
+    let report = doctor(&file);
+    assert_eq!(
+        (state(&report, "state"), &report["ok"]),
+        (vec!["missing".to_owned()], &json!(false))
+    );
+    std::fs::set_permissions(&state_dir, usual).unwrap();
+
+    assert!(
+        daemon
+            .run(&["worker", "drain", "app-bridge"])
+            .unwrap()
+            .status
+            .success()
+    );
+    wait_for("the doctor sees it", || {
+        let report = doctor(&file);
+        report
+            .to_string()
+            .contains("monoctl worker unpark app-bridge")
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_policy_is_shown_with_what_is_in_force() {
+    let model = Model::start().unwrap();
+    let daemon = started(&model);
+    for role in [
+        "store",
+        "artifact",
+        "egress",
+        "app-bridge",
+        "channel-openai",
+        "run",
+    ] {
+        let shown = daemon.json(&["policy", "show", role]).unwrap();
+        assert!(
+            shown["text"]
+                .as_str()
+                .unwrap()
+                .starts_with(&format!("{role}: ")),
+            "{role}"
+        );
+        let workers = shown["workers"].as_array().unwrap();
+        assert!(!workers.is_empty(), "{role}");
+        for worker in workers {
+            assert_eq!(worker["role"], role);
+            assert_eq!(worker["sandbox"]["seccomp"], 2, "{worker}");
+        }
+    }
+    let text = text(&daemon.run(&["policy", "show", "egress"]).unwrap());
+    assert!(
+        text.contains("seccomp      filter, ") && text.contains("confined     yes"),
+        "{text}"
+    );
+    let listed = daemon.json(&["worker", "show", "egress"]).unwrap();
+    let shown = daemon.json(&["policy", "show", "egress"]).unwrap();
+    assert_eq!(
+        listed["workers"][0]["sandbox"],
+        shown["workers"][0]["sandbox"]
+    );
+}
+
+#[test]
+fn top_shows_every_worker_with_its_use_and_the_turns() {
+    let model = Model::start().unwrap();
+    let daemon = started(&model);
+    let working = held(&daemon, "a");
+    let view = text(&daemon.run(&["top", "--once"]).unwrap());
+    assert!(
+        view.contains("healthy") && view.contains("turns: 1 at work, 0 waiting"),
+        "{view}"
+    );
+    for (role, pid) in processes(&daemon) {
+        let line = view.lines().find(|line| line.starts_with(&role)).unwrap();
+        assert!(line.contains(&pid.to_string()), "{line}");
+    }
+    let seen = daemon.json(&["top", "--once"]).unwrap();
+    let workers = seen["workers"].as_array().unwrap();
+    for worker in workers.iter().filter(|w| w["pid"].is_i64()) {
+        assert!(worker["cpu_percent"].is_f64(), "{worker}");
+        assert!(
+            worker["tree_rss_bytes"].as_u64() >= Some(1 << 20),
+            "{worker}"
+        );
+    }
+    // The shell that the turn has started counts for its run.
+    let run = workers
+        .iter()
+        .find(|w| w["role"] == "run" && w["state"] == "serving")
+        .unwrap();
+    let own = mono_tests::processes::below(i32::try_from(run["pid"].as_i64().unwrap()).unwrap());
+    assert!(!own.is_empty());
+    open(&daemon, "a");
+    assert_eq!(working.finish().unwrap().code, 0);
+}
