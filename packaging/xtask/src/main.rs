@@ -1,4 +1,4 @@
-//! The project's own tasks: `cargo xtask demo`, `test`, `bench`, `fuzz`.
+//! The project's own tasks: `cargo xtask demo`, `test`, `bench`, `package`, `fuzz`.
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -6,6 +6,7 @@ mod build;
 mod demo;
 mod fuzz;
 mod node;
+mod package;
 mod supply;
 mod test;
 
@@ -33,6 +34,8 @@ enum Task {
     ///
     /// Builds everything optimised first. Exits 0 when every figure could be measured, met or not.
     Bench(bench::Arguments),
+    /// Build the Debian package; the last line is its path.
+    Package(package::Arguments),
     /// Throw hostile packets at the wire: nothing may die, hang, keep a descriptor or grow.
     Fuzz(fuzz::Arguments),
 }
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Task::Demo(arguments) => demo::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
+        Task::Package(arguments) => package::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
     };
     match result {
