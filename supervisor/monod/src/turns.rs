@@ -4,6 +4,7 @@ use crate::admission::Outcome;
 use crate::input::{Input, ProcessId};
 use crate::process::State;
 use crate::run::{Origin, Run, Stage};
+use crate::slot::Occupant;
 use crate::supervisor::{Supervisor, printable};
 use ipc_proto::channel::Fault;
 use ipc_proto::edges::control::{EdgeName, Peer, Refusal, RunScope, RunStatus, StartRun, ToWorker};
@@ -305,12 +306,20 @@ impl Supervisor {
         }
     }
 
-    /// Ends admitted runs that found no process in time, and run workers that outstay.
+    /// Ends admitted runs that found no process in time, or for which none will come.
     pub(crate) fn expire_runs(&mut self, now: Instant) {
+        // Only an operator starts a parked worker again: nothing to wait for.
+        let needed = OWNERS.map(|(_, role)| role);
+        let hopeless = self.pool().occupant == Occupant::Parked
+            || self
+                .slots
+                .iter()
+                .any(|s| needed.contains(&s.role) && s.occupant == Occupant::Parked);
+        let is_late = |at: Instant| hopeless || now.duration_since(at) > PLACED_WITHIN;
         let late: Vec<RunId> = self
             .runs
             .iter()
-            .filter(|(_, r)| matches!(r.stage, Stage::Admitted(at) if now.duration_since(at) > PLACED_WITHIN))
+            .filter(|(_, r)| matches!(r.stage, Stage::Admitted(at) if is_late(at)))
             .map(|(id, _)| id.clone())
             .collect();
         for id in late {
