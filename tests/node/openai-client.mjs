@@ -35,6 +35,13 @@ got.streamParts = await stream(user(say.parts));
 got.streamThought = await stream(user(say.thought));
 got.ignored = await client.chat.completions.create({ ...user("hello"), temperature: 0.5, max_tokens: 7, n: 1 });
 
+const pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+got.image = await client.chat.completions.create(user([
+  { type: "text", text: "what is this picture?" },
+  { type: "image_url", image_url: { url: `data:image/png;base64,${pixel}` } },
+  { type: "image_url", image_url: { url: "https://example.invalid/never-fetched.png" } },
+]));
+
 const metadata = { conversation_id: "openai-client" };
 await client.chat.completions.create({ ...user("my first message"), metadata });
 await client.chat.completions.create({

@@ -5,7 +5,7 @@ pub use crate::send::{Sending, Sent};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::io::Write as _;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -77,10 +77,7 @@ impl Setup {
         let folder = TempDir::with_prefix("mono-test-")?;
         let workspace = folder.path().join("workspace");
         std::fs::create_dir(&workspace)?;
-        if std::fs::metadata("/proc/self")?.uid() == 0 {
-            chown(&workspace, None, Some(WORKSPACE_GROUP))?;
-            std::fs::set_permissions(&workspace, PermissionsExt::from_mode(0o2770))?;
-        }
+        share(&workspace)?;
         std::fs::write(folder.path().join("IDENTITY.md"), "You are a test agent.\n")?;
         let config = json!({
             "runtime": { "model": "demo:scripted", "workspace": "workspace" },
@@ -131,10 +128,11 @@ impl Setup {
         )
     }
 
-    /// An MCP server over streamable HTTP.
+    /// An MCP server that listens; `mode` is one of [`crate::everything::Everything::start`].
     #[must_use]
-    pub fn http_server(mut self, name: &str, url: &str) -> Self {
-        self.config["tools"]["mcpServers"][name] = json!({ "type": "http", "url": url });
+    pub fn listening_server(mut self, name: &str, mode: &str, url: &str) -> Self {
+        let kind = if mode == "sse" { "sse" } else { "http" };
+        self.config["tools"]["mcpServers"][name] = json!({ "type": kind, "url": url });
         self
     }
 
@@ -151,6 +149,16 @@ impl Setup {
         self.config["tools"]["mcpServers"][name] =
             json!({ "command": command, "args": args, "sandbox": { "readableRoots": readable } });
         self
+    }
+
+    /// Makes the folder that holds everything the workspace: configuration, keys, state and all.
+    ///
+    /// # Errors
+    /// When it can't be shared with the agents' group.
+    pub fn workspace_holds_everything(mut self) -> Result<Self> {
+        self.config["runtime"]["workspace"] = json!(".");
+        share(self.folder.path())?;
+        Ok(self)
     }
 
     /// A file with a key, readable by its owner alone; names are relative to the configuration.
@@ -248,6 +256,15 @@ fn refusal(mut child: Child, folder: &Path) -> Result<(i32, String)> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Gives a folder to the agents' group, which is needed when they are other users than the daemon.
+fn share(folder: &Path) -> Result<()> {
+    if nix::unistd::geteuid().is_root() {
+        chown(folder, None, Some(WORKSPACE_GROUP))?;
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(0o2770))?;
+    }
+    Ok(())
 }
 
 fn spawn(
@@ -422,6 +439,18 @@ impl Daemon {
     /// When there is no such run.
     pub fn show(&self, run: &str) -> Result<Value> {
         self.json(&["runs", "show", run])
+    }
+
+    /// `monoctl runs show`, once the run has ended.
+    ///
+    /// # Errors
+    /// When it doesn't in time.
+    pub fn settled(&self, run: &str) -> Result<Value> {
+        wait_for("the end of the run is on record", || {
+            self.show(run)
+                .is_ok_and(|record| record["status"] != "running")
+        })?;
+        self.show(run)
     }
 
     /// Fetches a published file with `monoctl artifacts get`.

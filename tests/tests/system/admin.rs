@@ -4,6 +4,7 @@ use mono_tests::daemon::Setup;
 use nix::unistd::geteuid;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 
 fn mode(path: &std::path::Path, mode: u32) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
@@ -29,6 +30,23 @@ fn the_admin_socket_is_the_owners_and_one_daemon_serves_a_folder() {
     // The first one is not disturbed.
     daemon.wait_healthy().unwrap();
     assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
+
+    if geteuid().is_root() {
+        // Another user can't connect, even where the folder lets it through.
+        mode(daemon.folder(), 0o755);
+        let mut command = daemon.monoctl();
+        let refused = command
+            .arg("status")
+            .uid(61_099)
+            .gid(61_099)
+            .output()
+            .unwrap();
+        assert_eq!(refused.status.code(), Some(3), "{refused:?}");
+        assert!(
+            String::from_utf8_lossy(&refused.stderr).contains("ermission"),
+            "{refused:?}"
+        );
+    }
 
     // What a killed daemon leaves behind is no obstacle.
     daemon.kill_daemon().unwrap();

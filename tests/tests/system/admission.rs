@@ -58,10 +58,11 @@ fn one_runs_one_waits_and_the_third_is_refused_on_each_channel() {
     assert_eq!(second.finish().unwrap().code, 0);
     assert_eq!(fourth.join().unwrap().status, 200);
     assert_eq!(fifth.join().unwrap().status, 200);
-    assert_eq!(
-        daemon.status().unwrap()["runs"],
-        json!({ "working": 0, "assigned": 0, "waiting": 0 })
-    );
+    daemon
+        .wait_until("idle", |s| {
+            s["runs"] == json!({ "working": 0, "assigned": 0, "waiting": 0 })
+        })
+        .unwrap();
 }
 
 #[test]
@@ -122,4 +123,46 @@ fn turns_of_one_conversation_go_in_order_and_hold_no_slot_while_they_wait() {
         assert!(body.contains(known), "{known}");
     }
     assert!(!body.contains("message 3"), "{body}");
+}
+
+#[test]
+fn many_conversations_at_once_are_all_answered() {
+    const MANY: usize = 16;
+    let model = Model::start().unwrap();
+    let mut daemon = Setup::new()
+        .unwrap()
+        .model(model.address(), "openai-chat")
+        .start()
+        .unwrap();
+    let api = daemon.api().unwrap();
+    let clients: Vec<_> = (0..MANY)
+        .map(|n| {
+            let api = api.clone();
+            let text = format!("{} [[mock:echo]]", bash(&format!("echo answer-{n}")));
+            std::thread::spawn(move || http::complete(&api, &format!("c{n}"), &text).unwrap())
+        })
+        .collect();
+    for (n, client) in clients.into_iter().enumerate() {
+        let answer = client.join().unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let body = answer.json().unwrap();
+        let content = body["choices"][0]["message"]["content"].as_str().unwrap();
+        assert_eq!(content.trim(), format!("tool said: answer-{n}"));
+    }
+    let listed = daemon
+        .json(&["runs", "list", "--limit", "100", "--status", "succeeded"])
+        .unwrap();
+    assert_eq!(listed["runs"].as_array().unwrap().len(), MANY);
+    // What served them is gone, and the pool is as small as before.
+    daemon
+        .wait_until("small again", |s| {
+            let workers = s["workers"].as_array().unwrap();
+            s["runs"]["assigned"] == 0 && workers.iter().filter(|w| w["role"] == "run").count() <= 3
+        })
+        .unwrap();
+    let scratch = daemon.folder().join(".mono-agent/run");
+    wait_for("no scratch of theirs is left", || {
+        std::fs::read_dir(&scratch).unwrap().count() <= 3
+    })
+    .unwrap();
 }

@@ -1,6 +1,6 @@
 //! What a run's commands see, and what the kernel enforces on every process.
 
-use mono_tests::daemon::Setup;
+use mono_tests::daemon::{Setup, programs};
 use mono_tests::model::{Model, bash, call};
 use mono_tests::processes::below;
 use nix::unistd::geteuid;
@@ -145,6 +145,93 @@ fn a_runs_commands_see_their_workspace_and_nothing_else() {
         .send("b", &call("WebFetch", &json!({ "url": url })))
         .unwrap();
     assert_eq!(sent.completed("WebFetch")[0]["ok"], false, "{sent:?}");
+}
+
+#[test]
+fn configuration_keys_state_and_admin_socket_inside_the_workspace_are_out_of_reach() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new()
+        .unwrap()
+        .model(model.address(), "openai-chat")
+        .workspace_holds_everything()
+        .unwrap();
+    setup.secret("model.key", "sk-of-the-provider").unwrap();
+    setup.config["providers"]["test"]["apiKeyFile"] = json!("model.key");
+    setup.config["tools"]["mcpConfigPath"] = json!("mcp.json");
+    let servers = json!({ "mcpServers": { "far": { "url": "http://127.0.0.1:9/mcp", "headers": { "x-key": "k" } } } });
+    std::fs::write(setup.folder().join("mcp.json"), servers.to_string()).unwrap();
+    let mut daemon = setup.start().unwrap();
+    let folder = daemon.folder().to_owned();
+    let config = std::fs::read(folder.join("mono-agent.config.json")).unwrap();
+    // The real admin command, in the hands of the agent.
+    std::fs::copy(programs().join("monoctl"), folder.join("monoctl")).unwrap();
+    let commands = [
+        "cat mono-agent.config.json model.key mcp.json | wc -c",
+        "find .mono-agent -mindepth 1 | wc -l",
+        "mv mono-agent.config.json stolen && echo moved || echo kept",
+        "echo '{}' > mono-agent.config.json && echo written || echo kept",
+        "rm -f model.key 2>/dev/null; mv .mono-agent elsewhere && echo moved || echo kept",
+        "./monoctl --socket monod.sock --json stop >/dev/null 2>&1; echo $?",
+        "ln monod.sock other.sock; ./monoctl --socket other.sock stop >/dev/null 2>&1; echo $?",
+        "cat IDENTITY.md",
+    ];
+    let sent = daemon
+        .send(
+            "a",
+            &format!(
+                "{} [[mock:echo]]",
+                bash(&format!("({}) 2>/dev/null", commands.join("; ")))
+            ),
+        )
+        .unwrap();
+    assert_eq!(sent.code, 0, "{sent:?}");
+    let lines: Vec<_> = sent
+        .text()
+        .trim_start_matches("tool said: ")
+        .lines()
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "0",
+            "0",
+            "kept",
+            "kept",
+            "kept",
+            "3",
+            "3",
+            "You are a test agent."
+        ],
+        "{}",
+        sent.text()
+    );
+    for path in [
+        "mono-agent.config.json",
+        "model.key",
+        "mcp.json",
+        ".mono-agent/store/store.db",
+        "monod.log",
+    ] {
+        let publish = call("PublishReplyFile", &json!({ "path": path }));
+        let sent = daemon.send("a", &publish).unwrap();
+        assert_eq!(
+            sent.completed("PublishReplyFile")[0]["ok"],
+            path == "monod.log",
+            "{path}: {sent:?}"
+        );
+    }
+    // Outside all is as it was, and the daemon starts from it again.
+    assert_eq!(
+        std::fs::read(folder.join("mono-agent.config.json")).unwrap(),
+        config
+    );
+    assert_eq!(
+        std::fs::read(folder.join("model.key")).unwrap(),
+        b"sk-of-the-provider\n"
+    );
+    assert_eq!(daemon.stop().unwrap(), 0);
+    daemon.restart().unwrap();
+    assert_eq!(daemon.show(sent.run()).unwrap()["status"], "succeeded");
 }
 
 #[test]

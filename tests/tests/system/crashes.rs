@@ -37,7 +37,7 @@ fn check_failure(daemon: &Daemon, sent: &Sent, worker: &str, statuses: &[&str]) 
     assert_eq!(error["kind"], "worker_lost", "{worker}: {sent:?}");
     let message = error["message"].as_str().unwrap();
     assert!(message.contains("again"), "{worker}: {message}");
-    let run = daemon.show(sent.run()).unwrap();
+    let run = daemon.settled(sent.run()).unwrap();
     let status = run["status"].as_str().unwrap();
     assert!(statuses.contains(&status), "{worker}: {run}");
     assert!(
@@ -321,7 +321,12 @@ fn a_killed_daemon_leaves_no_process_and_finds_everything_committed() {
     daemon.restart().unwrap();
     let interrupted = daemon.show(&run).unwrap();
     assert_eq!(interrupted["status"], "interrupted", "{interrupted}");
-    assert_eq!(interrupted["failureKind"], "process_death", "{interrupted}");
+    // A store that outlived the run's process by a moment has written down that it is gone.
+    assert!(
+        interrupted["failureKind"] == "process_death"
+            || interrupted["failureKind"] == "worker_lost",
+        "{interrupted}"
+    );
     let run = daemon.show(committed.run()).unwrap();
     assert_eq!(
         (&run["status"], &run["text"]),

@@ -202,6 +202,27 @@ fn the_official_client_is_served_and_refused_as_it_expects() {
         got["ignored"]
     );
 
+    // An image in the request goes to the model; one elsewhere is not fetched.
+    assert_eq!(got["image"]["choices"][0]["message"]["content"], "pong");
+    let seen = model.stats().seen;
+    let asked = seen
+        .iter()
+        .rfind(|s| s.body.to_string().contains("what is this picture?"))
+        .unwrap();
+    assert!(
+        asked
+            .body
+            .to_string()
+            .contains("data:image/png;base64,iVBORw0KGgo"),
+        "{}",
+        asked.body
+    );
+    assert!(
+        !asked.body.to_string().contains("\"https://example.invalid"),
+        "{}",
+        asked.body
+    );
+
     // The conversation that a client names: the second turn sends the new message only, and the
     // agent knows the first.
     let seen = model.stats().seen;

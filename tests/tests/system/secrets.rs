@@ -4,7 +4,7 @@ use mono_tests::daemon::{Daemon, Setup};
 use mono_tests::model::{Model, bash, call};
 use mono_tests::processes::below;
 use nix::unistd::geteuid;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 
 const FROM_ENVIRONMENT: &str = "sk-canary-environment-5f0c1";
@@ -139,4 +139,52 @@ fn keys_reach_the_provider_and_stand_nowhere_else() {
     if geteuid().is_root() {
         assert!(readable >= 7, "only {readable} environments could be read");
     }
+}
+
+#[test]
+fn a_worker_that_cannot_work_is_parked_with_its_reason_and_comes_back_when_it_is_mended() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    setup.config["providers"]["test"]["apiKeyFile"] = json!("model.key");
+    setup.secret("model.key", "").unwrap();
+    let mut daemon = setup.launch().unwrap();
+    let egress = |status: &Value| -> Value {
+        let workers = status["workers"].as_array().cloned().unwrap_or_default();
+        workers
+            .into_iter()
+            .find(|w| w["role"] == "egress")
+            .unwrap_or_default()
+    };
+    daemon
+        .wait_until("parked", |status| egress(status)["state"] == "parked")
+        .unwrap();
+    let status = daemon.status().unwrap();
+    assert_eq!(status["ok"], false);
+    let words = egress(&status)["last_line"].as_str().unwrap().to_owned();
+    assert!(
+        words.contains("the key file is empty") && words.contains("provider test"),
+        "{words}"
+    );
+    assert_eq!(daemon.run(&["status"]).unwrap().status.code(), Some(1));
+
+    // A message is not left waiting.
+    let sent = daemon.send("a", "hello").unwrap();
+    assert_eq!(sent.code, 1, "{sent:?}");
+    assert_eq!(
+        sent.finish["error"]["kind"], "worker_unavailable",
+        "{sent:?}"
+    );
+    let message = sent.finish["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("egress") && message.contains("monoctl status"),
+        "{message}"
+    );
+
+    // Mended and lifted, the daemon works without a restart.
+    std::fs::write(daemon.folder().join("model.key"), FROM_FILE).unwrap();
+    let lifted = daemon.run(&["worker", "unpark", "egress"]).unwrap();
+    assert!(lifted.status.success(), "{lifted:?}");
+    daemon.wait_healthy().unwrap();
+    assert_eq!(daemon.send("a", "hello").unwrap().text(), "pong");
+    assert_eq!(model.last().unwrap().key.as_deref(), Some(FROM_FILE));
 }

@@ -47,6 +47,13 @@ fn sigterm_lets_a_turn_finish_that_can() {
     assert!(!daemon.folder().join("monod.sock").exists());
     daemon.restart().unwrap();
     assert_eq!(daemon.show(sent.run()).unwrap()["status"], "succeeded");
+    // The conversation goes on where it was.
+    daemon.send("a", "and now? [[mock:text more]]").unwrap();
+    let body = model.last().unwrap().body.to_string();
+    assert!(
+        body.contains("[[mock:text done]]") && body.contains("and now?"),
+        "{body}"
+    );
 }
 
 #[test]

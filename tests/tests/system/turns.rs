@@ -15,15 +15,15 @@ fn sha256(bytes: &[u8]) -> String {
     text
 }
 
-/// Text, both MCP transports, a file that is written, published and fetched, and memory.
-fn everything_over(wire: &str, name: &str) {
+/// Text, an MCP server over pipes and one over the network, a file that is written, published and fetched, and memory.
+fn everything_over(wire: &str, name: &str, mode: &'static str) {
     let model = Model::start().unwrap();
-    let server = Everything::start("streamableHttp").unwrap();
+    let server = Everything::start(mode).unwrap();
     let daemon = Setup::new()
         .unwrap()
         .model(model.address(), wire)
         .everything("pipes")
-        .http_server("web", &server.url())
+        .listening_server("web", mode, &server.url())
         .start()
         .unwrap();
 
@@ -121,17 +121,17 @@ fn remembers(daemon: &Daemon, model: &Model) {
 
 #[test]
 fn a_turn_over_chat_completions() {
-    everything_over("openai-chat", "chat");
+    everything_over("openai-chat", "chat", "streamableHttp");
 }
 
 #[test]
 fn a_turn_over_responses() {
-    everything_over("openai-responses", "responses");
+    everything_over("openai-responses", "responses", "sse");
 }
 
 #[test]
 fn a_turn_over_anthropic_messages() {
-    everything_over("anthropic-messages", "messages");
+    everything_over("anthropic-messages", "messages", "streamableHttp");
 }
 
 #[test]
