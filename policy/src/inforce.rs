@@ -27,8 +27,6 @@ pub struct InForce {
     pub namespaces: Option<Vec<&'static str>>,
 }
 
-const NAMESPACES: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
-
 /// Largest status file that is read; real ones have under 2 KiB.
 const MAX_STATUS: usize = 16 * 1024;
 
@@ -39,19 +37,8 @@ const MAX_STATUS: usize = 16 * 1024;
 pub fn of(pid: i32) -> io::Result<InForce> {
     let status = File::open(format!("/proc/{pid}/status"))?;
     let mut found = parse(&read(&status)?)?;
-    found.namespaces = namespaces(pid).ok();
+    found.namespaces = mono_sys::process::differing_namespaces(pid).ok();
     Ok(found)
-}
-
-fn namespaces(pid: i32) -> io::Result<Vec<&'static str>> {
-    let mut differing = Vec::new();
-    for name in NAMESPACES {
-        let own = std::fs::read_link(format!("/proc/self/ns/{name}"))?;
-        if std::fs::read_link(format!("/proc/{pid}/ns/{name}"))? != own {
-            differing.push(name);
-        }
-    }
-    Ok(differing)
 }
 
 /// A process's own status, which can still be read when it can't open files any more.

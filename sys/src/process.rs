@@ -84,6 +84,28 @@ pub struct Child {
     pub pid: i32,
     /// Names exactly this process, also after its id was reused.
     pub pidfd: OwnedFd,
+    /// Namespaces that differ from the caller's, read before the child ran anything: as another
+    /// user it can't be looked at later without `CAP_SYS_PTRACE`, and its launcher leaves it no
+    /// means to change them. `None` when the kernel doesn't let the caller look.
+    pub namespaces: Option<Vec<&'static str>>,
+}
+
+/// The kinds of namespaces, as `/proc/PID/ns` names them.
+const KINDS: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
+
+/// The namespaces of a process that differ from the caller's.
+///
+/// # Errors
+/// When the process has ended, or is another user's and the caller has no `CAP_SYS_PTRACE`.
+pub fn differing_namespaces(pid: i32) -> io::Result<Vec<&'static str>> {
+    let mut differing = Vec::new();
+    for kind in KINDS {
+        let own = std::fs::read_link(format!("/proc/self/ns/{kind}"))?;
+        if std::fs::read_link(format!("/proc/{pid}/ns/{kind}"))? != own {
+            differing.push(kind);
+        }
+    }
+    Ok(differing)
 }
 
 /// What a child was doing when it failed before its program ran.
@@ -92,7 +114,7 @@ pub struct Child {
 pub enum Step {
     /// Checking the arguments, in the parent.
     Arguments,
-    /// `pipe2`, in the parent.
+    /// `pipe2`, in the parent, or waiting for the parent.
     ReportPipe,
     /// `clone3`, in the parent: also where a namespace is refused.
     Clone,
@@ -216,8 +238,12 @@ pub fn spawn(request: &Spawn<'_>) -> Result<Child, SpawnError> {
         moves.push((fd.as_raw_fd(), *target));
     }
     let map = |id: u32| format!("{id} {id} 1").into_bytes();
-    let (reader, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
-        .map_err(|errno| failed(Step::ReportPipe)(errno.into()))?;
+    let pipe = || {
+        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
+            .map_err(|errno| failed(Step::ReportPipe)(errno.into()))
+    };
+    let (reader, writer) = pipe()?;
+    let (held, release) = pipe()?;
     let mut prepared = Prepared {
         argv,
         env,
@@ -225,13 +251,17 @@ pub fn spawn(request: &Spawn<'_>) -> Result<Child, SpawnError> {
         used,
         exe: request.exe.as_raw_fd(),
         report: writer.as_raw_fd(),
+        hold: held.as_raw_fd(),
         uid_map: request.id_map.map(|ids| map(ids.uid)).unwrap_or_default(),
         gid_map: request.id_map.map(|ids| map(ids.gid)).unwrap_or_default(),
         map_ids: wants_user,
     };
 
-    let child = clone_child(&mut prepared, request.namespaces).map_err(failed(Step::Clone))?;
-    drop(writer);
+    let mut child = clone_child(&mut prepared, request.namespaces).map_err(failed(Step::Clone))?;
+    child.namespaces = differing_namespaces(child.pid).ok();
+    // Now it may go on. A child that is gone already has told why.
+    let _ = nix::unistd::write(&release, &[0]);
+    drop((writer, held));
     let mut report = [0_u8; 8];
     let got = read_full(reader.as_fd(), &mut report).map_err(failed(Step::ReportPipe))?;
     if got == 0 {
@@ -301,6 +331,7 @@ fn clone_child(prepared: &mut Prepared, namespaces: Namespaces) -> io::Result<Ch
     Ok(Child {
         pid: i32::try_from(pid).unwrap_or(-1),
         pidfd,
+        namespaces: None,
     })
 }
 
@@ -344,6 +375,35 @@ mod tests {
             wait(&child.pidfd).unwrap(),
             ExitStatus::Signalled(libc::SIGSEGV)
         );
+    }
+
+    #[test]
+    fn a_childs_own_namespaces_are_told() {
+        let child = shell("exit 0", vec![]).unwrap();
+        assert_eq!(child.namespaces.as_deref(), Some(&[][..]));
+        wait(&child.pidfd).unwrap();
+        // Only root makes others without one of users.
+        let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
+        let id_map = (!uid.is_root()).then(|| IdMap {
+            uid: uid.as_raw(),
+            gid: gid.as_raw(),
+        });
+        let (user, expected) = match id_map {
+            Some(_) => (Namespaces::USER, vec!["ipc", "user", "uts"]),
+            None => (Namespaces::NONE, vec!["ipc", "uts"]),
+        };
+        let exe = File::open("/bin/true").unwrap();
+        let child = spawn(&Spawn {
+            exe: exe.as_fd(),
+            argv: vec![c"true".into()],
+            env: vec![],
+            fds: vec![],
+            namespaces: user | Namespaces::IPC | Namespaces::UTS,
+            id_map,
+        })
+        .unwrap();
+        assert_eq!(child.namespaces, Some(expected));
+        assert_eq!(wait(&child.pidfd).unwrap(), ExitStatus::Exited(0));
     }
 
     #[test]

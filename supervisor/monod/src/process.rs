@@ -58,6 +58,8 @@ pub(crate) struct Process {
     pub(crate) role: Role,
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
+    /// Those that differ from ours, as the kernel told before it ran anything.
+    pub(crate) namespaces: Option<Vec<&'static str>>,
     pub(crate) state: State,
     pub(crate) since: Instant,
     pub(crate) protocol: u16,
@@ -89,6 +91,7 @@ impl Process {
             role,
             pid: child.pid,
             pidfd: child.pidfd,
+            namespaces: child.namespaces,
             state: State::Starting,
             since: Instant::now(),
             protocol: 0,

@@ -163,7 +163,8 @@ fn sandbox(process: &Process, floor: u32) -> Option<Sandbox> {
             .map_or(floor, |report| report.landlock_abi),
         uid: kernel.uid,
         capabilities: kernel.capabilities,
-        namespaces: kernel.namespaces,
+        // It can't have changed them since, and another user's process isn't shown to us any more.
+        namespaces: kernel.namespaces.or_else(|| process.namespaces.clone()),
         probes: probes.collect(),
     })
 }

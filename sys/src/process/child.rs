@@ -19,6 +19,8 @@ pub(super) struct Prepared {
     pub(super) used: Vec<bool>,
     pub(super) exe: RawFd,
     pub(super) report: RawFd,
+    /// One byte comes here when the parent has looked at what it started.
+    pub(super) hold: RawFd,
     pub(super) uid_map: Vec<u8>,
     pub(super) gid_map: Vec<u8>,
     pub(super) map_ids: bool,
@@ -50,6 +52,7 @@ fn check(result: c_long, step: Step) -> Result<c_long, (Step, c_int)> {
 
 fn set_up(prepared: &mut Prepared) -> Result<std::convert::Infallible, (Step, c_int)> {
     die_with_parent(prepared.report)?;
+    wait_for_parent(prepared.hold)?;
     place_descriptors(prepared)?;
     if prepared.map_ids {
         map_ids(prepared)?;
@@ -108,6 +111,20 @@ fn die_with_parent(report: RawFd) -> Result<(), (Step, c_int)> {
         return Err((Step::ParentDeath, libc::ESRCH));
     }
     Ok(())
+}
+
+/// The parent writes before it closes, and a parent that dies takes this process with it.
+fn wait_for_parent(hold: RawFd) -> Result<(), (Step, c_int)> {
+    let mut byte = 0_u8;
+    loop {
+        // SAFETY: the buffer is one byte of this stack.
+        let got = unsafe { libc::read(hold, ptr::from_mut(&mut byte).cast(), 1) };
+        // SAFETY: errno of this thread is always readable.
+        let interrupted = got < 0 && unsafe { *libc::__errno_location() } == libc::EINTR;
+        if !interrupted {
+            return check(got as c_long, Step::ReportPipe).map(|_| ());
+        }
+    }
 }
 
 fn place_descriptors(prepared: &mut Prepared) -> Result<(), (Step, c_int)> {
