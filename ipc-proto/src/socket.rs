@@ -15,7 +15,7 @@ use crate::channel::locked;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, recvmsg, sendmsg, shutdown,
+    SendAncillaryMessage, SendFlags, Shutdown, recvmsg, send, sendmsg, shutdown,
 };
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -24,6 +24,9 @@ use tokio::io::unix::AsyncFd;
 pub(crate) const MAX_DESCRIPTORS: usize = 16;
 /// `CMSG_LEN` of one `SCM_RIGHTS` message without descriptors on a 64-bit Linux.
 const CMSG_HEADER: usize = 16;
+
+/// Bytes of a packet that is joined on the stack before it is sent.
+const SMALL: usize = 512;
 
 /// Room for one control message, aligned as the kernel's `cmsghdr` wants it.
 #[repr(align(8))]
@@ -154,13 +157,28 @@ fn send_now(
     parts: &[IoSlice<'_>],
     fds: &[BorrowedFd<'_>],
 ) -> io::Result<()> {
+    // One small piece without descriptors takes the kernel's short way in.
+    let length: usize = parts.iter().map(|part| part.len()).sum();
+    if fds.is_empty() && length <= SMALL {
+        let mut packet = [0; SMALL];
+        let mut at = 0;
+        for part in parts {
+            packet[at..at + part.len()].copy_from_slice(part);
+            at += part.len();
+        }
+        return uninterrupted(|| send(socket, &packet[..length], SendFlags::NOSIGNAL));
+    }
     let mut space = Control::new();
     let mut control = SendAncillaryBuffer::new(&mut space.0);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::TOOBIG.into());
     }
+    uninterrupted(|| sendmsg(socket, parts, &mut control, SendFlags::NOSIGNAL))
+}
+
+fn uninterrupted(mut sent: impl FnMut() -> rustix::io::Result<usize>) -> io::Result<()> {
     loop {
-        match sendmsg(socket, parts, &mut control, SendFlags::NOSIGNAL) {
+        match sent() {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(e) => return Err(e.into()),
