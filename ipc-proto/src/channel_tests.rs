@@ -2,6 +2,7 @@
 use super::*;
 use crate::edges::bench::{Bench, Reply as BenchReply, Request as BenchRequest};
 use crate::edges::egress::{Egress, FinishReason, Reply, Request};
+use crate::edges::events::RunEvent;
 use crate::link::{LinkSender, pair};
 use crate::{Body, Link};
 use std::os::fd::AsFd;
@@ -439,4 +440,21 @@ async fn a_run_that_dies_ends_its_events() {
     let mut reader = EventReceiver::new(b).unwrap();
     drop(a);
     assert!(reader.next().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_last_event_is_not_lost_when_the_run_ends_without_reading_its_credit() {
+    let (ours, theirs) = pair().unwrap();
+    let run = Link::new(ours, crate::table::Guard::serving(Role::ChannelOpenai)).unwrap();
+    let mut events = EventReceiver::new(theirs).unwrap();
+    let last = RunEvent::Failed {
+        cancelled: false,
+        kind: "k".into(),
+        message: "m".into(),
+    };
+    run.sender.send(0, 0, &last, &[]).await.unwrap();
+    events.sender.credit(0, 1).await.unwrap();
+    drop(run);
+    assert_eq!(events.next().await.unwrap().unwrap().0, last);
+    assert!(events.next().await.unwrap().is_none());
 }

@@ -198,7 +198,9 @@ fn receive_now(socket: BorrowedFd<'_>, buffer: &mut [u8], room: usize) -> io::Re
         let mut parts = [IoSliceMut::new(buffer)];
         match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(received) => break received,
-            Err(Errno::INTR) => {}
+            // A peer that ended without reading all we sent leaves this error once, and what it
+            // sent before is still to be read.
+            Err(Errno::INTR | Errno::CONNRESET) => {}
             Err(e) => return Err(e.into()),
         }
     };
