@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 /// Leaves its session and its parent twice, ignores what it is asked, and has children.
-const ESCAPING: &str = "(setsid sh -c '(trap \"\" TERM HUP INT; setsid sh -c \"trap \\\"\\\" TERM HUP INT; sleep 601 & sleep 602\" &) ; sleep 603' >/dev/null 2>&1 &); until pgrep -x sleep >/dev/null 2>&1 && [ $(pgrep -cx sleep) -ge 3 ]; do :; done; touch working; while :; do sleep 0.1; done";
+const ESCAPING: &str = "(setsid sh -c '(trap \"\" TERM HUP INT; setsid sh -c \"trap \\\"\\\" TERM HUP INT; sleep 601 & sleep 602\" &) ; sleep 603' >/dev/null 2>&1 &); until [ $(cat /proc/[0-9]*/comm 2>/dev/null | grep -cx sleep) -ge 3 ]; do :; done; touch working; while :; do sleep 0.1; done";
 
 /// Waits until the command is where it wants to be, and takes the run's whole tree.
 fn tree(daemon: &Daemon) -> Vec<Process> {

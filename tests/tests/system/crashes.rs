@@ -287,7 +287,8 @@ fn a_killed_daemon_leaves_no_process_and_finds_everything_committed() {
         )
         .unwrap();
     assert_eq!(committed.code, 0, "{committed:?}");
-    let escaping = "setsid sh -c 'setsid sleep 600 & sleep 600' >/dev/null 2>&1 & ";
+    let escaping = "setsid sh -c 'setsid sleep 600 & sleep 600' >/dev/null 2>&1 & \
+        until [ $(cat /proc/[0-9]*/comm 2>/dev/null | grep -cx sleep) -ge 2 ]; do :; done; ";
     let mut sending = daemon
         .start_send("a", &bash(&format!("{escaping}{WAITING}")))
         .unwrap();
