@@ -3,8 +3,10 @@
 use crate::daemon::{Fake, Reply};
 use crate::{at, err, monoctl, out};
 use ipc_proto::admin::Ask;
+use nix::poll::{PollFd, PollFlags, PollTimeout};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -379,5 +381,69 @@ fn the_doctor_asks_the_daemon_and_judges_what_it_says() {
         std::fs::set_permissions(daemon.path(), PermissionsExt::from_mode(0o660)).unwrap();
         let open = parsed(&out(&at(&daemon, &["doctor", "--json"])));
         assert_eq!(found(&open, "socket")[0]["state"], "missing", "{open}");
+    }
+}
+
+/// `monoctl top` on a terminal of its own, until it has drawn; the terminal's end and the child.
+fn on_terminal(daemon: &Fake) -> (std::fs::File, std::process::Child) {
+    let size = nix::pty::Winsize {
+        ws_row: 10,
+        ws_col: 100,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = nix::pty::openpty(Some(&size), None).unwrap();
+    let end = || Stdio::from(pty.slave.try_clone().unwrap());
+    let child = monoctl(&["top", "--socket"])
+        .arg(daemon.path())
+        .env("TERM", "xterm")
+        .stdin(end())
+        .stdout(end())
+        .stderr(end())
+        .spawn()
+        .unwrap();
+    (pty.master.into(), child)
+}
+
+/// Reads until the terminal has been sent this.
+fn until(terminal: &mut std::fs::File, wanted: &str) -> String {
+    let mut seen = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let mut ready = [PollFd::new(terminal.as_fd(), PollFlags::POLLIN)];
+        let text = String::from_utf8_lossy(&seen);
+        let waiting = nix::poll::poll(&mut ready, PollTimeout::from(20_000_u16)).unwrap();
+        assert_eq!(waiting, 1, "{wanted:?} did not come: {text}");
+        // The end of a terminal is an error: then it never came.
+        let count = terminal.read(&mut piece).unwrap();
+        seen.extend_from_slice(&piece[..count]);
+        let text = String::from_utf8_lossy(&seen);
+        if text.contains(wanted) {
+            return text.into_owned();
+        }
+    }
+}
+
+#[test]
+fn a_live_view_ends_on_a_key_or_a_signal_and_gives_the_terminal_back() {
+    const ENTER: &str = "\u{1b}[?1049h";
+    const LEAVE: &str = "\u{1b}[?1049l";
+    let daemon = Fake::new(|_| Reply::value(status(&[worker("store", Some(1), "serving")])));
+    let ways: [fn(&mut std::fs::File, &std::process::Child); 3] = [
+        |terminal, _| terminal.write_all(b"\x1b[B\x1b[Aq").unwrap(),
+        |terminal, _| terminal.write_all(b"\x03").unwrap(),
+        |_, child| {
+            let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        },
+    ];
+    for end in ways {
+        let (mut terminal, mut child) = on_terminal(&daemon);
+        // Blank cells are skipped over, so that words come one by one.
+        let drawn = until(&mut terminal, "quits,");
+        assert!(drawn.contains(ENTER) && drawn.contains("store"), "{drawn}");
+        end(&mut terminal, &child);
+        until(&mut terminal, LEAVE);
+        assert!(child.wait().unwrap().success());
     }
 }
