@@ -287,6 +287,39 @@ fn a_reload_with_a_broken_configuration_changes_nothing() {
 }
 
 #[test]
+fn a_new_worker_that_cannot_serve_leaves_the_old_one_in_its_place() {
+    let model = Model::start().unwrap();
+    let setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    setup.secret("key", "not\u{1}a key").unwrap();
+    let mut daemon = setup.start().unwrap();
+    let before = processes(&daemon);
+    configure(&daemon, |config| {
+        config["runtime"]["model"] = json!("test:mock-2");
+        config["providers"]["test"]["apiKeyFile"] = json!("key");
+    });
+    let report = daemon.json(&["reload"]).unwrap();
+    assert_eq!(
+        (&report["ok"], &report["failed"][0]["role"]),
+        (&json!(false), &json!("egress")),
+        "{report}"
+    );
+    assert_eq!(processes(&daemon), before);
+    assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
+    assert_eq!(model.last().unwrap().model, "mock-1");
+    // Set right, the next reload brings it.
+    configure(&daemon, |config| {
+        config["providers"]["test"]
+            .as_object_mut()
+            .unwrap()
+            .remove("apiKeyFile");
+    });
+    assert_eq!(daemon.json(&["reload"]).unwrap()["ok"], true);
+    assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
+    assert_eq!(model.last().unwrap().model, "mock-2");
+    daemon.wait_healthy().unwrap();
+}
+
+#[test]
 fn a_changed_identity_is_the_next_turns_after_a_reload() {
     let model = Model::start().unwrap();
     let daemon = started(&model);

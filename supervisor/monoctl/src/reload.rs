@@ -53,11 +53,10 @@ pub(crate) async fn run(socket: Option<&Path>, screen: &mut Screen) -> Result<u8
         let problem = match successor(&daemon, role, old, SERVES_WITHIN).await? {
             Successor::Serves(_) => continue,
             Successor::Parked(last) => format!("is parked: {last}"),
-            Successor::Late => {
-                format!(
-                    "the new worker doesn't serve, the old one stays; see `monoctl logs {role}`"
-                )
+            Successor::Ended => {
+                format!("the new worker can't serve, the old one stays; see `monoctl logs {role}`")
             }
+            Successor::Late => format!("no new worker serves yet; see `monoctl logs {role}`"),
         };
         report.failed.push(Failed {
             role: role.clone(),

@@ -213,6 +213,8 @@ pub(crate) enum Successor {
     Serves(i32),
     /// The daemon gave up, and this was the last line.
     Parked(String),
+    /// The new one has ended before it served; the old one still does.
+    Ended,
     /// The time is over.
     Late,
 }
@@ -235,6 +237,8 @@ pub(crate) async fn successor(
         let (status, _) = Status::ask(daemon).await?;
         match serving(&status, role) {
             Some(pid) if Some(pid) != old => return Ok(Successor::Serves(pid)),
+            // The daemon has started the new one before it answered.
+            Some(_) if status.of(role).count() == 1 => return Ok(Successor::Ended),
             _ => {}
         }
         if let Some(parked) = status.of(role).find(|w| w.state == "parked") {
@@ -262,7 +266,7 @@ async fn restart(daemon: &Daemon, role: &str, screen: &mut Screen) -> Result<u8,
             format!("{role} serves again: process {pid} in place of {was}"),
         ),
         Successor::Parked(last) => (None, format!("{role} is parked: {last}")),
-        Successor::Late => (
+        Successor::Ended | Successor::Late => (
             None,
             format!("{role} doesn't serve yet; see `monoctl logs {role}`"),
         ),

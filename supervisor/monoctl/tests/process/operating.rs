@@ -68,7 +68,7 @@ fn workers_are_listed_and_one_role_is_shown() {
 }
 
 /// A daemon whose egress has these statuses, one after the other; the last stays.
-fn changing(statuses: Vec<Value>) -> Fake {
+fn changing(statuses: Vec<Vec<Value>>) -> Fake {
     let left = Mutex::new(statuses);
     Fake::new(move |ask| match ask {
         Ask::Status => {
@@ -77,7 +77,7 @@ fn changing(statuses: Vec<Value>) -> Fake {
             if left.len() > 1 {
                 left.remove(0);
             }
-            Reply::value(status(&[now]))
+            Reply::value(status(&now))
         }
         Ask::Restart { role } => Reply::value(json!({ "role": role })),
         Ask::Reload => Reply::value(json!({
@@ -92,11 +92,11 @@ fn changing(statuses: Vec<Value>) -> Fake {
 fn a_restart_is_done_when_another_process_serves() {
     let change = || {
         vec![
-            worker("egress", Some(7), "serving"),
-            worker("egress", Some(7), "ending"),
-            worker("egress", None, "waiting"),
-            worker("egress", Some(8), "starting"),
-            worker("egress", Some(8), "serving"),
+            vec![worker("egress", Some(7), "serving")],
+            vec![worker("egress", Some(7), "ending")],
+            vec![worker("egress", None, "waiting")],
+            vec![worker("egress", Some(8), "starting")],
+            vec![worker("egress", Some(8), "serving")],
         ]
     };
     let output = at(&changing(change()), &["worker", "restart", "egress"]);
@@ -114,8 +114,8 @@ fn a_restart_is_done_when_another_process_serves() {
         json!({"ok": true, "role": "egress", "pid": 8, "replaced": 7})
     );
     let parked = vec![
-        worker("egress", Some(7), "serving"),
-        worker("egress", None, "parked"),
+        vec![worker("egress", Some(7), "serving")],
+        vec![worker("egress", None, "parked")],
     ];
     let output = at(&changing(parked), &["worker", "restart", "egress"]);
     assert_eq!(output.status.code(), Some(1));
@@ -128,11 +128,15 @@ fn a_restart_is_done_when_another_process_serves() {
 
 #[test]
 fn a_reload_is_done_when_the_new_workers_serve() {
+    let old = || worker("egress", Some(7), "serving");
     let change = || {
         vec![
-            worker("egress", Some(7), "serving"),
-            worker("egress", Some(7), "serving"),
-            worker("egress", Some(8), "serving"),
+            vec![old()],
+            vec![old(), worker("egress", Some(8), "starting")],
+            vec![
+                worker("egress", Some(8), "serving"),
+                worker("egress", Some(7), "draining"),
+            ],
         ]
     };
     let output = at(&changing(change()), &["reload"]);
@@ -147,6 +151,15 @@ fn a_reload_is_done_when_the_new_workers_serve() {
     let value = parsed(&out(&output));
     assert_eq!((&value["ok"], &value["failed"]), (&json!(true), &json!([])));
     assert_eq!(value["needsRestart"][0]["configured"], "9000");
+    // A new one that ends before it served is no reason to wait.
+    let ended = vec![
+        vec![old()],
+        vec![old(), worker("egress", Some(8), "starting")],
+        vec![old()],
+    ];
+    let output = at(&changing(ended), &["reload"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(err(&output).contains("the old one stays"), "{output:?}");
 }
 
 #[test]
