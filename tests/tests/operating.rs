@@ -306,6 +306,9 @@ fn a_new_worker_that_cannot_serve_leaves_the_old_one_in_its_place() {
     assert_eq!(processes(&daemon), before);
     assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
     assert_eq!(model.last().unwrap().model, "mock-1");
+    // A reload with the same configuration tries again.
+    let report = daemon.json(&["reload"]).unwrap();
+    assert_eq!(report["failed"][0]["role"], "egress", "{report}");
     // Set right, the next reload brings it.
     configure(&daemon, |config| {
         config["providers"]["test"]

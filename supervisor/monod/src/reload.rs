@@ -173,10 +173,12 @@ impl Supervisor {
     }
 
     fn apply(&mut self, config: Config) -> (Vec<&'static str>, Vec<Failed>) {
-        let changed: Vec<Role> = REPLACEABLE
-            .into_iter()
-            .filter(|role| self.slots.iter().any(|slot| slot.role == *role))
-            .filter(|role| self.differs(&config, *role))
+        let changed: Vec<Role> = self
+            .slots
+            .iter()
+            .filter(|slot| REPLACEABLE.contains(&slot.role))
+            .filter(|slot| slot.outdated || self.differs(&config, slot.role))
+            .map(|slot| slot.role)
             .collect();
         self.queue.set_limits(limits(&config));
         self.launcher.reconfigure(&config);
@@ -227,6 +229,9 @@ impl Supervisor {
 
     /// Starts the successor of a role's worker; the old one serves until it is ready.
     fn replace(&mut self, role: Role) -> Result<(), LaunchError> {
+        for slot in self.slots.iter_mut().filter(|s| s.role == role) {
+            slot.outdated = true;
+        }
         let id = self.start(role)?;
         let slot = self.slots.iter_mut().find(|s| s.role == role);
         let earlier = slot.and_then(|slot| slot.successor.replace(id));
@@ -243,6 +248,7 @@ impl Supervisor {
             return;
         };
         slot.successor = None;
+        slot.outdated = false;
         slot.forgive();
         let old = slot.process();
         slot.occupant = crate::slot::Occupant::Filled(id);

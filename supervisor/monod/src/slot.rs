@@ -29,6 +29,8 @@ pub(crate) struct Slot {
     draining: bool,
     /// The process that takes over when it is ready.
     pub(crate) successor: Option<ProcessId>,
+    /// Its process has settings of before a reload, because no successor has taken over yet.
+    pub(crate) outdated: bool,
 }
 
 impl Slot {
@@ -42,6 +44,7 @@ impl Slot {
             history: History::default(),
             draining: false,
             successor: None,
+            outdated: false,
         }
     }
 
