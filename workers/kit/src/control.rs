@@ -10,7 +10,7 @@ use ipc_proto::{Body, Role, RunId};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
@@ -110,7 +110,9 @@ pub struct ServerPipes {
     pub stderr: OwnedFd,
 }
 
-type Waiting = Arc<Mutex<HashMap<u64, oneshot::Sender<(ToWorker, VecDeque<OwnedFd>)>>>>;
+/// Wishes by their number; none once nobody reads answers any more.
+type Waiting = Arc<Mutex<Option<HashMap<u64, Waiter>>>>;
+type Waiter = oneshot::Sender<(ToWorker, VecDeque<OwnedFd>)>;
 
 /// Asks the supervisor. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -121,6 +123,10 @@ pub struct Control {
 }
 
 impl Control {
+    fn waiting(&self) -> MutexGuard<'_, Option<HashMap<u64, Waiter>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     async fn ask(
         &self,
         message: &FromWorker,
@@ -128,10 +134,10 @@ impl Control {
     ) -> Result<(ToWorker, VecDeque<OwnedFd>), ControlError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, answer) = oneshot::channel();
-        self.waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(id, tell);
+        match self.waiting().as_mut() {
+            Some(waiting) => waiting.insert(id, tell),
+            None => return Err(ControlError::NoAnswer),
+        };
         let fds = ipc_proto::link::borrow(fds);
         self.sender
             .send(
@@ -142,10 +148,9 @@ impl Control {
             )
             .await?;
         let result = tokio::time::timeout(ANSWER, answer).await;
-        self.waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&id);
+        if let Some(waiting) = self.waiting().as_mut() {
+            waiting.remove(&id);
+        }
         match result {
             Ok(Ok(reply)) => Ok(reply),
             _ => Err(ControlError::NoAnswer),
@@ -269,12 +274,12 @@ impl Control {
 
 /// Starts the task that reads the control channel.
 pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control, Inbox) {
-    let waiting = Waiting::default();
     let control = Control {
         sender: sender.clone(),
-        waiting: waiting.clone(),
+        waiting: Arc::new(Mutex::new(Some(HashMap::new()))),
         next: Arc::new(1.into()),
     };
+    let asked = control.clone();
     let (tell, inbox) = mpsc::unbounded_channel();
     tokio::spawn(async move {
         loop {
@@ -347,10 +352,7 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 | ToWorker::ServerStarted { .. }
                 | ToWorker::ServerFailed { .. }
                 | ToWorker::Done) => {
-                    let waiter = waiting
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .remove(&packet.id);
+                    let waiter = asked.waiting().as_mut().and_then(|w| w.remove(&packet.id));
                     if let Some(waiter) = waiter {
                         let _ = waiter.send((answer, fds));
                     }
@@ -362,11 +364,33 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 break;
             }
         }
-        waiting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+        *asked.waiting() = None;
         let _ = tell.send(Event::Shutdown);
     });
     (control, inbox)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ipc_proto::Link;
+    use ipc_proto::link::pair;
+    use ipc_proto::table::Guard;
+
+    #[tokio::test]
+    async fn a_wish_after_the_shutdown_waits_for_nobody() {
+        let (supervisors, workers) = pair().unwrap();
+        let supervisor = Link::new(supervisors, Guard::serving(Role::AppBridge)).unwrap();
+        let worker = Link::new(workers, Guard::serving(Role::Monod)).unwrap();
+        let (control, mut inbox) = serve(worker.sender, worker.receiver);
+        supervisor
+            .sender
+            .send(0, 0, &ToWorker::Shutdown, &[])
+            .await
+            .unwrap();
+        assert!(matches!(inbox.recv().await, Some(Event::Shutdown)));
+        let asked = tokio::time::timeout(Duration::from_secs(5), control.stop_server(1));
+        assert!(matches!(asked.await, Ok(Err(ControlError::NoAnswer))));
+    }
 }
