@@ -108,14 +108,25 @@ fn sigterm_ends_a_turn_that_does_not_finish_within_a_bound() {
 
 #[test]
 fn monoctl_stop_waits_for_the_end_and_an_idle_daemon_ends_at_once() {
-    let mut daemon = Setup::new().unwrap().start().unwrap();
+    let model = Model::start().unwrap();
+    let mut daemon = Setup::new()
+        .unwrap()
+        .model(model.address(), "openai-chat")
+        .everything("everything")
+        .start()
+        .unwrap();
+    // Idle, but with a server and connections that were used.
+    let sent = daemon
+        .send("a", &call("echo", &json!({ "message": "x" })))
+        .unwrap();
+    assert_eq!(sent.code, 0, "{sent:?}");
     let tree = below(daemon.pid());
     let begun = Instant::now();
     let stopped = daemon.run(&["stop"]).unwrap();
     assert!(stopped.status.success(), "{stopped:?}");
     assert_eq!(daemon.wait_end().unwrap(), 0);
     assert!(
-        begun.elapsed() < Duration::from_secs(3),
+        begun.elapsed() < Duration::from_secs(2),
         "{:?}",
         begun.elapsed()
     );
