@@ -49,6 +49,8 @@ const NAMED: &[(&str, u64)] = &[
     ("AF_INET", libc::AF_INET as u64),
     ("AF_INET6", libc::AF_INET6 as u64),
     ("AF_UNIX", libc::AF_UNIX as u64),
+    ("IPPROTO_TCP", libc::IPPROTO_TCP as u64),
+    ("IPPROTO_UDP", libc::IPPROTO_UDP as u64),
     ("SOCK_DGRAM", libc::SOCK_DGRAM as u64),
     ("SOCK_STREAM", libc::SOCK_STREAM as u64),
     ("CLONE_NAMESPACES", CLONE_NAMESPACES),

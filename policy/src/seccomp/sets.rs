@@ -15,7 +15,7 @@ macro_rules! files {
 }
 
 files! {
-    "core", "exec-by-descriptor", "exec-by-path", "files-own", "files-read", "kill-hostile",
+    "core", "exec-by-descriptor", "exec-by-path", "files-own", "files-read", "files-resolve", "kill-hostile",
     "kill-io-uring", "net-accept", "net-client", "program", "sockets-inet", "start",
 }
 
