@@ -5,7 +5,7 @@
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 /// `syscall` with every argument as wide as a register: of a narrower one on the stack the upper
@@ -21,8 +21,8 @@ mod process;
 
 pub use file::{handle_of, make_by_openat2, open_handle, set_file_attribute};
 pub use process::{
-    Meddle, Trace, fork_bomb, meddle, orphan, pidfd_getfd, pidfd_open, read_memory, set_owner,
-    trace, write_memory,
+    Meddle, Trace, fork_bomb, meddle, orphan, pidfd_getfd, pidfd_open, raise_priority, read_memory,
+    schedule_in_real_time, set_owner, trace, write_memory,
 };
 
 fn done(result: c_long) -> io::Result<c_long> {
@@ -37,6 +37,16 @@ fn fd(result: c_long) -> io::Result<OwnedFd> {
     let number = done(result)? as RawFd;
     // SAFETY: the callers pass the result of a call that returns a fresh descriptor.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Acts on a descriptor that this process has under this number; `None` when there is none.
+pub fn with_fd<T>(number: RawFd, act: impl FnOnce(BorrowedFd<'_>) -> T) -> Option<T> {
+    // SAFETY: F_GETFD reads a flag of a number and touches no memory.
+    if number < 0 || unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return None;
+    }
+    // SAFETY: it is open, and whoever owns it is not running: an attacker has one thread.
+    Some(act(unsafe { BorrowedFd::borrow_raw(number) }))
 }
 
 /// Starts a process with these flags of `clone`; it ends at once.
@@ -302,6 +312,10 @@ pub fn set_attribute(attribute: Attribute) -> io::Result<()> {
         Attribute::Ambient => (libc::PR_CAP_AMBIENT, libc::PR_CAP_AMBIENT_RAISE, 13),
         Attribute::Reaper => (libc::PR_SET_CHILD_SUBREAPER, 1, 0),
     };
+    if attribute == Attribute::Ambient {
+        // Only what is inheritable can be raised.
+        let _ = crate::capability::make_inheritable(1 << 13);
+    }
     // SAFETY: integers only.
     let result = unsafe { call!(libc::SYS_prctl, option, first, second, 0, 0) };
     done(result).map(drop)

@@ -282,3 +282,23 @@ fn move_memory(call: c_long, pid: i32, address: usize) -> io::Result<()> {
     // SAFETY: the local part is one byte of this stack; the kernel checks the remote part.
     done(unsafe { call!(call, pid, &raw const local, 1, &raw const remote, 1, 0) }).map(drop)
 }
+
+/// Takes more of the processor than others get.
+///
+/// # Errors
+/// Why it was refused.
+pub fn raise_priority() -> io::Result<()> {
+    // SAFETY: integers only.
+    done(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -5) }.into()).map(drop)
+}
+
+/// Takes the processor until it gives it back itself.
+///
+/// # Errors
+/// Why it was refused.
+pub fn schedule_in_real_time() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the parameters outlive the call.
+    done(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) }.into())
+        .map(drop)
+}
