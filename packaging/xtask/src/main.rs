@@ -1,6 +1,7 @@
 //! The project's own tasks: `cargo xtask demo`, `test`, `bench`, `package`, `fuzz`.
 #![forbid(unsafe_code)]
 
+mod attack;
 mod bench;
 mod build;
 mod demo;
@@ -38,6 +39,11 @@ enum Task {
     Package(package::Arguments),
     /// Throw hostile packets at the wire: nothing may die, hang, keep a descriptor or grow.
     Fuzz(fuzz::Arguments),
+    /// Put a hostile program into every role's sandbox and see each of its attempts refused.
+    ///
+    /// Prints what came of each attempt; exits 0 when it is exactly the expected table, also of
+    /// what the same attempts come to without a sandbox.
+    Attack(attack::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +53,7 @@ fn main() -> ExitCode {
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Package(arguments) => package::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
+        Task::Attack(arguments) => attack::run(&arguments),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

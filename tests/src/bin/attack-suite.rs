@@ -1,0 +1,70 @@
+//! `attack-suite [--role R] [--mode M] [--json]`: a hostile program inside every sandbox. See
+//! `mono_tests::attack`; people call it by `cargo xtask attack`.
+#![forbid(unsafe_code)]
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+use mono_tests::attack::{self, Options, report, table};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A hostile program inside every sandbox tries what must not work.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Only this role.
+    #[arg(long)]
+    role: Option<String>,
+    /// Only this mode.
+    #[arg(long)]
+    mode: Option<Mode>,
+    /// Print one JSON object as the last line.
+    #[arg(long)]
+    json: bool,
+    /// Write the expected table anew; look at every difference before you commit it.
+    #[arg(long)]
+    bless: bool,
+    /// Print only what came of it, for the process that started this one.
+    #[arg(long, hide = true)]
+    found: bool,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Mode {
+    Rootless,
+    System,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(e) => {
+            eprintln!("attack-suite: {e:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<bool> {
+    let options = Options {
+        role: arguments.role.clone(),
+        mode: arguments.mode.map(|mode| match mode {
+            Mode::Rootless => table::Mode::Rootless,
+            Mode::System => table::Mode::System,
+        }),
+    };
+    if arguments.found {
+        println!("{}", report::write_found(&attack::found(&options)?));
+        return Ok(true);
+    }
+    let report = attack::run(&options)?;
+    print!("{}", report.text());
+    if arguments.bless {
+        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("expected/attack.txt");
+        std::fs::write(place, report.rewritten()?)?;
+    }
+    if arguments.json {
+        println!("{}", report.json());
+    }
+    Ok(report.ok())
+}
