@@ -14,6 +14,9 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// The other workers may take this long after that.
 const STOP: Duration = Duration::from_secs(3);
 
+/// Between two attempts to end what outlived the last deadline.
+const AGAIN: Duration = Duration::from_secs(1);
+
 /// The two deadlines of an orderly stop.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stopping {
@@ -60,7 +63,12 @@ impl Supervisor {
             .values()
             .any(|p| p.role == Role::Run && p.run.is_some());
         if runs_at_work && now < stopping.runs_until {
-            if now >= stopping.cancel_at && !stopping.cancelled {
+            if now < stopping.cancel_at {
+                self.wake_at(stopping.cancel_at);
+                return;
+            }
+            self.wake_at(stopping.runs_until);
+            if !stopping.cancelled {
                 stopping.cancelled = true;
                 self.stopping = Some(stopping);
                 self.cancel_working_runs("the daemon is stopping");
@@ -81,6 +89,7 @@ impl Supervisor {
                 process.kill();
             }
         }
+        self.wake_at(stopping.workers_until.max(now + AGAIN));
         self.stopping = Some(stopping);
     }
 }

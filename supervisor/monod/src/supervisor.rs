@@ -141,7 +141,10 @@ impl Supervisor {
             Input::ChannelEnded { process, error } => self.channel_ended(process, error),
             Input::ChildEnded => self.reap(),
             Input::Line { process, text } => self.line(process, &text),
-            Input::Due => self.fill(),
+            Input::Due => {
+                self.fill();
+                self.press_stop(Instant::now());
+            }
             Input::Asked {
                 ask,
                 fds,
@@ -221,7 +224,7 @@ impl Supervisor {
 
     /// Looks again at `at` for what is due. Each look asks for the next one, so one that comes
     /// earlier already is enough: a timer for every asker would multiply with every look.
-    fn wake_at(&mut self, at: Instant) {
+    pub(crate) fn wake_at(&mut self, at: Instant) {
         if self
             .wake
             .is_some_and(|armed| armed > Instant::now() && armed <= at)
@@ -523,6 +526,7 @@ impl Supervisor {
         for (id, status) in ended {
             self.exited(id, &status);
         }
+        self.press_stop(Instant::now());
     }
 
     fn exited(&mut self, id: ProcessId, status: &str) {
