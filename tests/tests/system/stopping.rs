@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// What the daemon's own deadlines add up to, with room for a slow machine.
-const BOUND: Duration = Duration::from_secs(20);
+const BOUND: Duration = Duration::from_secs(15);
 
 #[test]
 fn sigterm_lets_a_turn_finish_that_can() {
@@ -87,23 +87,14 @@ fn sigterm_ends_a_turn_that_does_not_finish_within_a_bound() {
     assert_eq!(daemon.stop().unwrap(), 0);
     assert!(begun.elapsed() < BOUND, "{:?}", begun.elapsed());
     assert_eq!(outliving(&tree, Duration::ZERO), []);
+    // Both were cancelled, with time to say so.
     for sending in [calling, running] {
         let sent = sending.finish().unwrap();
-        assert_eq!(
-            (sent.code, &sent.finish["ok"]),
-            (1, &json!(false)),
-            "{sent:?}"
-        );
+        assert_eq!(sent.code, 1, "{sent:?}");
+        assert_eq!(sent.finish["error"]["kind"], "cancelled", "{sent:?}");
     }
     daemon.restart().unwrap();
-    let status = daemon.show(&run).unwrap()["status"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    assert!(
-        ["cancelled", "interrupted"].contains(&status.as_str()),
-        "{status}"
-    );
+    assert_eq!(daemon.show(&run).unwrap()["status"], "cancelled");
 }
 
 #[test]
