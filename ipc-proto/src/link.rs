@@ -14,9 +14,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+/// Bytes of the receive buffer: far more than a packet, so that the allocator maps it instead of
+/// zeroing it, and only the pages exist that a packet once reached.
+const BUFFER: usize = 4 * MAX_PACKET;
+
 thread_local! {
     /// One receive buffer per thread: a packet is decoded before the next is read.
-    static PACKET: RefCell<Vec<u8>> = RefCell::new(vec![0; MAX_PACKET + 1]);
+    static PACKET: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
 }
 
 /// Why a link is of no more use, or why a message was not sent.
@@ -218,6 +222,8 @@ impl LinkReceiver {
         at_once: bool,
     ) -> Poll<Result<Option<Incoming<M>>, LinkError>> {
         PACKET.with_borrow_mut(|buffer| {
+            // One byte more than a packet has, to see that it was longer.
+            let buffer = &mut buffer[..=MAX_PACKET];
             let room = usize::from(M::MAX_DESCRIPTORS);
             let received = ready!(if at_once {
                 self.socket.poll_recv_at_once(cx, buffer, room)
