@@ -81,8 +81,9 @@ impl Starter for Supervisor {
     }
 
     async fn stop(&self, process: u64) {
+        // It ends all of them itself when it ends us, and answers nobody then.
         if let Err(error) = self.0.stop_server(process).await {
-            tracing::warn!(process, "a server could not be stopped: {error}");
+            tracing::debug!(process, "a server could not be stopped: {error}");
         }
     }
 }
