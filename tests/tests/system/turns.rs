@@ -2,7 +2,7 @@
 
 use mono_tests::daemon::{Daemon, Setup};
 use mono_tests::everything::Everything;
-use mono_tests::model::{Model, call};
+use mono_tests::model::{Model, bash, call};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::fmt::Write as _;
@@ -248,4 +248,37 @@ fn the_reference_server_lists_reports_progress_returns_much_and_can_be_cancelled
         before[0]["pid"], after[0]["pid"],
         "the conversation's server was replaced"
     );
+}
+
+#[test]
+fn a_later_turn_changes_what_an_earlier_one_made() {
+    let model = Model::start().unwrap();
+    let daemon = Setup::new()
+        .unwrap()
+        .model(model.address(), "openai-chat")
+        .start()
+        .unwrap();
+    let made = [
+        call(
+            "Write",
+            &json!({ "file_path": "a/b.txt", "content": "one\n" }),
+        ),
+        bash("mkdir -p d/e; echo x > d/e/f"),
+    ];
+    assert_eq!(daemon.send("a", &made.join(" ")).unwrap().code, 0);
+    // Started as root, the daemon gives this turn to another user than the first.
+    let changed = [
+        call(
+            "Edit",
+            &json!({ "file_path": "a/b.txt", "old_string": "one", "new_string": "two" }),
+        ),
+        bash(
+            "set -e; echo y >> d/e/f; echo z > d/e/g; mv d/e d/h; echo three >> a/b.txt; rm -r d; ls",
+        ),
+    ];
+    let sent = daemon.send("a", &changed.join(" ")).unwrap();
+    assert_eq!(sent.completed("Edit")[0]["ok"], true, "{sent:?}");
+    assert_eq!(sent.preview("Bash").unwrap().trim(), "a", "{sent:?}");
+    let text = std::fs::read_to_string(daemon.workspace().join("a/b.txt")).unwrap();
+    assert_eq!(text, "two\nthree\n");
 }
