@@ -456,7 +456,7 @@ fn the_doctor_finds_nothing_missing_and_names_what_is() {
     // What would refuse the next start is found while the daemon still runs.
     let state_dir = daemon.folder().join(".mono-agent");
     let mode =
-        |bits| std::fs::Permissions::from(std::os::unix::fs::PermissionsExt::from_mode(bits));
+        |bits| -> std::fs::Permissions { std::os::unix::fs::PermissionsExt::from_mode(bits) };
     let usual = std::fs::metadata(&state_dir).unwrap().permissions();
     std::fs::set_permissions(&state_dir, mode(0o773)).unwrap();
     let report = doctor(&file);
