@@ -17,6 +17,8 @@ use tower::Service;
 pub const MAX_CONNECTIONS: usize = 512;
 /// Time for a request's head, which is also how long an idle connection is kept.
 const HEAD_TIME: Duration = Duration::from_secs(30);
+/// After the word to stop, time for the first request of a connection that was taken before.
+const FIRST_REQUEST: Duration = Duration::from_millis(500);
 /// Largest head of a request in bytes.
 const MAX_HEAD: usize = 32 * 1024;
 /// Read buffer of one connection in bytes.
@@ -95,7 +97,9 @@ async fn connection(
 ) {
     // A streamed word must not wait for the next one.
     let _ = stream.set_nodelay(true);
+    let (ask, mut asked) = watch::channel(false);
     let service = service_fn(move |mut request: http::Request<hyper::body::Incoming>| {
+        ask.send_replace(true);
         request.extensions_mut().insert(Remote(remote));
         router.clone().call(request.map(Body::new))
     });
@@ -108,8 +112,15 @@ async fn connection(
     tokio::pin!(connection);
     tokio::select! {
         ended = &mut connection => return log(remote, ended),
-        () = stopped(&mut stopping) => connection.as_mut().graceful_shutdown(),
+        () = stopped(&mut stopping) => {}
     }
+    // Whoever was taken from the kernel's queue is owed an answer: left there, the connection
+    // would have been the next worker's.
+    tokio::select! {
+        ended = &mut connection => return log(remote, ended),
+        _ = tokio::time::timeout(FIRST_REQUEST, asked.wait_for(|asked| *asked)) => {}
+    }
+    connection.as_mut().graceful_shutdown();
     log(remote, connection.await);
 }
 
@@ -208,6 +219,25 @@ mod tests {
         assert!(rest(stream).await.ends_with("slow"));
         server.task.await.unwrap();
         assert!(TcpStream::connect(server.address).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_was_taken_before_the_stop_may_still_ask() {
+        let server = server(2).await;
+        let mut late = connect(&server, "G").await;
+        // The kernel's queue is in order: when a later one is answered, this one was taken.
+        let other = connect(
+            &server,
+            "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n",
+        )
+        .await;
+        rest(other).await;
+        server.stop.send_replace(true);
+        late.write_all(b"ET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            .await
+            .unwrap();
+        assert!(rest(late).await.starts_with("HTTP/1.1 200"));
+        server.task.await.unwrap();
     }
 
     #[tokio::test]
