@@ -13,7 +13,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use tokio::sync::mpsc;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
 use tokio_seqpacket::{UnixSeqpacket, UnixSeqpacketListener};
 
 /// Connections at once.
@@ -116,10 +118,43 @@ pub(crate) fn checked(fd: OwnedFd) -> Result<OwnedFd, SocketError> {
     Ok(fd)
 }
 
-/// Accepts operators until the daemon ends.
-pub(crate) async fn serve(listener: OwnedFd, tell: mpsc::UnboundedSender<Input>) -> io::Result<()> {
-    let mut listener = UnixSeqpacketListener::try_from(listener)?;
-    let places = std::sync::Arc::new(tokio::sync::Semaphore::new(MAX_OPERATORS));
+/// Those who connect, and what they are owed.
+#[derive(Debug)]
+pub(crate) struct Operators {
+    accepting: JoinHandle<()>,
+    owed: Arc<Semaphore>,
+}
+
+impl Operators {
+    /// Accepts operators from now on.
+    pub(crate) fn accept(
+        listener: OwnedFd,
+        tell: mpsc::UnboundedSender<Input>,
+    ) -> io::Result<Self> {
+        let listener = UnixSeqpacketListener::try_from(listener)?;
+        let owed = Arc::new(Semaphore::new(MAX_OPERATORS));
+        let accepting = tokio::spawn(serve(listener, Arc::clone(&owed), tell));
+        Ok(Self { accepting, owed })
+    }
+
+    /// Accepts no more: who connects now waits for the next daemon, if the socket is the unit's.
+    pub(crate) fn close(&self) {
+        self.accepting.abort();
+    }
+
+    /// Waits until everyone who was accepted has asked something.
+    pub(crate) async fn have_asked(&self) {
+        // Fails when the semaphore is closed, which it never is.
+        let _ = self.owed.acquire_many(MAX_OPERATORS as u32).await;
+    }
+}
+
+async fn serve(
+    mut listener: UnixSeqpacketListener,
+    owed: Arc<Semaphore>,
+    tell: mpsc::UnboundedSender<Input>,
+) {
+    let places = Arc::new(Semaphore::new(MAX_OPERATORS));
     loop {
         let connection = match listener.accept().await {
             Ok(connection) => connection,
@@ -130,13 +165,16 @@ pub(crate) async fn serve(listener: OwnedFd, tell: mpsc::UnboundedSender<Input>)
                 continue;
             }
         };
-        let Ok(place) = places.clone().try_acquire_owned() else {
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
             tracing::warn!("{MAX_OPERATORS} operators are connected already");
+            continue;
+        };
+        let Ok(debt) = Arc::clone(&owed).try_acquire_owned() else {
             continue;
         };
         let tell = tell.clone();
         tokio::spawn(async move {
-            if let Err(e) = converse(connection, tell).await {
+            if let Err(e) = converse(connection, debt, tell).await {
                 tracing::debug!("an operator's connection ended: {e}");
             }
             drop(place);
@@ -146,6 +184,7 @@ pub(crate) async fn serve(listener: OwnedFd, tell: mpsc::UnboundedSender<Input>)
 
 async fn converse(
     connection: UnixSeqpacket,
+    debt: OwnedSemaphorePermit,
     tell: mpsc::UnboundedSender<Input>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let peer = connection.peer_cred()?;
@@ -157,6 +196,7 @@ async fn converse(
     // monoctl is no worker: its permission is the socket, and it speaks with our name.
     let mut server: Server<Admin> = Server::new(connection.into(), Role::Monod)?;
     let mut greeted = false;
+    let mut debt = Some(debt);
     while let Some(call) = server.recv().await? {
         greeted |= matches!(call.request, Ask::Hello { .. });
         if !greeted {
@@ -164,6 +204,7 @@ async fn converse(
             answer::<()>(call.responder, Err(fault)).await;
             return Ok(());
         }
+        let question = !matches!(call.request, Ask::Hello { .. });
         let asked = Input::Asked {
             ask: call.request,
             fds: call.fds,
@@ -172,6 +213,10 @@ async fn converse(
         if tell.send(asked).is_err() {
             return Ok(());
         }
+        if question {
+            debt = None;
+        }
     }
+    drop(debt);
     Ok(())
 }

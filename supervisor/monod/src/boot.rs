@@ -122,7 +122,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         let (tell, inputs) = mpsc::unbounded_channel();
         follow_signals(&tell)?;
         tokio::spawn(tick(tell.clone()));
-        tokio::spawn(admin::serve(admin, tell.clone()));
+        let operators = admin::Operators::accept(admin, tell.clone())?;
         for (role, listener) in &listeners {
             if let Ok(address) = listener.local_addr() {
                 tracing::info!(role = %role, "listening on http://{address}");
@@ -138,7 +138,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
             listeners,
             tell,
         };
-        Supervisor::new(parts).serve(inputs).await;
+        Supervisor::new(parts).serve(inputs, &operators).await;
         Ok::<(), std::io::Error>(())
     });
     // A left-over socket is replaced at the next start; removing it now tells monoctl sooner.

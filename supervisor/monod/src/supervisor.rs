@@ -2,6 +2,7 @@
 //!
 //! Nothing in here waits for a worker. Packets to workers are queued, answers come back as inputs.
 
+use crate::admin::Operators;
 use crate::admission::{Limits, Queue};
 use crate::compose::{self, Places};
 use crate::input::{Input, ProcessId};
@@ -38,6 +39,11 @@ pub(crate) const TICK: Duration = Duration::from_secs(2);
 const HUNG_AFTER: Duration = Duration::from_secs(30);
 /// A run worker may live this long after it reported its end.
 const LINGER: Duration = Duration::from_secs(5);
+/// Operators who were accepted before the end may take this long to ask.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// And this long to be answered.
+const LAST_ANSWERS: Duration = Duration::from_millis(20);
+
 /// What the supervisor is started with.
 pub(crate) struct Parts {
     pub(crate) config: Config,
@@ -118,14 +124,31 @@ impl Supervisor {
     }
 
     /// Runs until the daemon is to end and every process has ended.
-    pub(crate) async fn serve(mut self, mut inputs: mpsc::UnboundedReceiver<Input>) {
+    pub(crate) async fn serve(
+        mut self,
+        mut inputs: mpsc::UnboundedReceiver<Input>,
+        operators: &Operators,
+    ) {
         self.fill();
         while let Some(input) = inputs.recv().await {
             self.decide(input);
             if self.stopping.is_some() && self.processes.is_empty() {
-                return;
+                break;
             }
         }
+        operators.close();
+        let end = tokio::time::sleep(LAST_WORDS);
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                biased;
+                Some(input) = inputs.recv() => self.decide(input),
+                () = operators.have_asked() => break,
+                () = &mut end => break,
+            }
+        }
+        // Answers are on their way to sockets that have room for them.
+        tokio::time::sleep(LAST_ANSWERS).await;
     }
 
     fn decide(&mut self, input: Input) {
