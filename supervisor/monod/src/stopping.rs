@@ -1,10 +1,13 @@
 //! An orderly stop: first the runs end, then everything else.
 
+use crate::admin::Operators;
+use crate::input::Input;
 use crate::supervisor::Supervisor;
 use crate::systemd;
 use ipc_proto::Role;
 use ipc_proto::edges::control::ToWorker;
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 
 /// Running turns may take this long to end by themselves when the daemon stops; then they are
 /// cancelled, which is recorded and told to the person.
@@ -16,6 +19,10 @@ const STOP: Duration = Duration::from_secs(3);
 
 /// Between two attempts to end what outlived the last deadline.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Operators who were accepted before the end may take this long to ask.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// And this long to be answered.
+const LAST_ANSWERS: Duration = Duration::from_millis(20);
 
 /// The two deadlines of an orderly stop.
 #[derive(Debug, Clone, Copy)]
@@ -91,5 +98,27 @@ impl Supervisor {
         }
         self.wake_at(stopping.workers_until.max(now + AGAIN));
         self.stopping = Some(stopping);
+    }
+
+    /// Answers everyone who was accepted; who connects now waits for the next daemon.
+    pub(crate) async fn see_off(
+        &mut self,
+        mut inputs: mpsc::UnboundedReceiver<Input>,
+        operators: &Operators,
+    ) {
+        operators.close();
+        let end = tokio::time::sleep(LAST_WORDS);
+        tokio::pin!(end);
+        loop {
+            tokio::select! {
+                // What was asked comes before the end.
+                biased;
+                Some(input) = inputs.recv() => self.decide(input),
+                () = operators.have_asked() => break,
+                () = &mut end => break,
+            }
+        }
+        // Answers are on their way to sockets that have room for them.
+        tokio::time::sleep(LAST_ANSWERS).await;
     }
 }

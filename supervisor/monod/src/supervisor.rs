@@ -39,11 +39,6 @@ pub(crate) const TICK: Duration = Duration::from_secs(2);
 const HUNG_AFTER: Duration = Duration::from_secs(30);
 /// A run worker may live this long after it reported its end.
 const LINGER: Duration = Duration::from_secs(5);
-/// Operators who were accepted before the end may take this long to ask.
-const LAST_WORDS: Duration = Duration::from_secs(2);
-/// And this long to be answered.
-const LAST_ANSWERS: Duration = Duration::from_millis(20);
-
 /// What the supervisor is started with.
 pub(crate) struct Parts {
     pub(crate) config: Config,
@@ -136,22 +131,10 @@ impl Supervisor {
                 break;
             }
         }
-        operators.close();
-        let end = tokio::time::sleep(LAST_WORDS);
-        tokio::pin!(end);
-        loop {
-            tokio::select! {
-                biased;
-                Some(input) = inputs.recv() => self.decide(input),
-                () = operators.have_asked() => break,
-                () = &mut end => break,
-            }
-        }
-        // Answers are on their way to sockets that have room for them.
-        tokio::time::sleep(LAST_ANSWERS).await;
+        self.see_off(inputs, operators).await;
     }
 
-    fn decide(&mut self, input: Input) {
+    pub(crate) fn decide(&mut self, input: Input) {
         match input {
             Input::Packet {
                 process,
@@ -248,10 +231,8 @@ impl Supervisor {
     /// Looks again at `at` for what is due. Each look asks for the next one, so one that comes
     /// earlier already is enough: a timer for every asker would multiply with every look.
     pub(crate) fn wake_at(&mut self, at: Instant) {
-        if self
-            .wake
-            .is_some_and(|armed| armed > Instant::now() && armed <= at)
-        {
+        let early = |armed: Instant| armed > Instant::now() && armed <= at;
+        if self.wake.is_some_and(early) {
             return;
         }
         self.wake = Some(at);

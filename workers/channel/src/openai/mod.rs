@@ -19,7 +19,12 @@ use ipc_proto::settings::OpenaiSettings;
 use router::Api;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::time::Duration;
 use worker_kit::{Event, KitError, Starting};
+
+/// When the daemon ends, time to answer those who are connected. Turns have ended by then, and the
+/// supervisor waits for three seconds.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Serves the channel until it is told to stop.
 ///
@@ -47,12 +52,16 @@ pub async fn run(mut starting: Starting, settings: OpenaiSettings) -> Result<(),
                 Some(Event::Drain) => {
                     stop.send_replace(true);
                 }
-                Some(Event::Shutdown) | None => return Ok(()),
+                Some(Event::Shutdown) | None => break,
                 // Nothing is granted to this channel yet that it would use.
                 Some(_) => {}
             },
         }
     }
+    stop.send_replace(true);
+    // Whoever is cut off nevertheless had no request, or reads too slowly.
+    let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
+    Ok(())
 }
 
 fn prepare(
