@@ -34,6 +34,8 @@ mkdir -p .before
 pivot_root . .before
 umount -l /.before
 rmdir /.before
+# As a machine has it: systemd lays out credentials in a namespace from where they come back.
+mount --make-rshared /
 # `container` keeps systemd from what only real hardware has.
 exec env -i container=mono-test PATH=/usr/sbin:/usr/bin:/sbin:/bin \
     /lib/systemd/systemd --unit=basic.target --log-target=journal

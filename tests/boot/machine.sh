@@ -8,6 +8,7 @@
 # script is killed. Needs root, overlayfs and cgroup2; says which of them is missing.
 set -euo pipefail
 folder=${1:?the folder of the machine}
+here=$(dirname "$(realpath "$0")")
 # systemd and this script's own paths must not depend on who starts it.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 
@@ -23,6 +24,8 @@ mount -t cgroup2 machine "$work/cgroup"
 root=$work/root
 rm -rf "$root"/etc/systemd/{system,user}/* "$root"/usr/local/lib/systemd "$root"/var/log/journal
 rm -f "$root"/etc/fstab "$root"/etc/crypttab
+# An image for containers keeps packages from starting and restarting their services.
+rm -f "$root"/usr/sbin/policy-rc.d
 tr -d - < /proc/sys/kernel/random/uuid > "$root/etc/machine-id"
 echo mono-machine > "$root/etc/hostname"
 # The journal in memory, and all of it: the test reads it back.
@@ -47,17 +50,19 @@ trap tidy EXIT
 (
     echo $BASHPID > "$group/cgroup.procs"
     exec unshare --pid --fork --kill-child --mount --uts --ipc --net --cgroup \
-        bash "$(dirname "$0")/init.sh" "$root" "$folder/share"
+        bash "$here/init.sh" "$root" "$folder/share"
 ) &
 outer=$!
-trap 'kill -KILL $outer 2>/dev/null || true; wait; tidy' EXIT
+trap '{ kill -KILL $outer && wait; } 2>/dev/null || true; tidy' EXIT
 trap 'exit 143' TERM INT HUP
-# `unshare` waits for one child: PID 1.
-for _ in $(seq 200); do
-    first=$(cat "/proc/$outer/task/$outer/children" 2>/dev/null || true)
-    [ -n "$first" ] && break
+# `unshare` waits for one child: PID 1, which is systemd once everything is laid out.
+for _ in $(seq 1000); do
+    # The list ends without a line's end, which `read` calls a failure.
+    read -r first _ < "/proc/$outer/task/$outer/children" || true
+    [ "$(cat "/proc/${first:-none}/comm" 2>/dev/null)" = systemd ] && break
+    first=
     sleep 0.02
 done
-echo "${first:?the machine has no first process}" > "$folder/pid.new"
+echo "${first:?the machine has no systemd}" > "$folder/pid.new"
 mv "$folder/pid.new" "$folder/pid"
 wait $outer

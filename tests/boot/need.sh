@@ -1,0 +1,16 @@
+#!/bin/bash
+# Installs what the tests of the package need and this system lacks.
+set -euo pipefail
+declare -A packages=(
+    [curl]=curl [dpkg-shlibdeps]=dpkg-dev [lintian]=lintian [man]=man-db [nsenter]=util-linux
+    [strip]=binutils [systemd-analyze]=systemd
+)
+missing=()
+for program in "${!packages[@]}"; do
+    command -v "$program" >/dev/null || missing+=("${packages[$program]}")
+done
+[ ${#missing[@]} -eq 0 ] && exit
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# systemd must not take over the system that lends its files.
+apt-get install -qq -y --no-install-recommends "${missing[@]}"

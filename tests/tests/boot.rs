@@ -1,0 +1,679 @@
+//! The Debian package, and both deployments on a machine with a real systemd as PID 1.
+//!
+//! The machine is made of namespaces over this system's files (`tests/boot/machine.sh`), which
+//! needs root. Where that can't be had, leave these tests out by name:
+//! `cargo nextest run --workspace -E 'not binary(boot)'`.
+#![allow(clippy::unwrap_used)]
+#![forbid(unsafe_code)]
+
+use ipc_proto::Role;
+use mono_tests::daemon::programs;
+use policy::Identity;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
+
+/// How long anything may take that has no bound of its own.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A daemon without turns ends in less, with room for a slow machine.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
+/// What clients of the API say.
+const KEY: &str = "canary-of-the-api-key";
+/// Roles that always have a worker when the API is on.
+const ALWAYS_ON: [Role; 5] = [
+    Role::Store,
+    Role::Artifact,
+    Role::Egress,
+    Role::AppBridge,
+    Role::ChannelOpenai,
+];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_owned()
+}
+
+fn succeed(command: &mut Command) -> String {
+    let out = command.stdin(Stdio::null()).output().unwrap();
+    assert!(
+        out.status.success(),
+        "{command:?}: {}\n{}{}",
+        out.status,
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// When something of the package changed last.
+fn newest(path: &Path) -> SystemTime {
+    let own = fs::metadata(path).unwrap().modified().unwrap();
+    if !path.is_dir() {
+        return own;
+    }
+    let below = fs::read_dir(path)
+        .unwrap()
+        .map(|e| newest(&e.unwrap().path()));
+    below.max().unwrap_or(own).max(own)
+}
+
+/// The package of the built programs; made once for all tests.
+fn package() -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("package");
+    fs::create_dir_all(&folder).unwrap();
+    let lock = File::create(folder.join("lock")).unwrap();
+    let _lock = nix::fcntl::Flock::lock(lock, nix::fcntl::FlockArg::LockExclusive)
+        .map_err(|(_, e)| e)
+        .unwrap();
+    succeed(&mut Command::new(repository().join("tests/boot/need.sh")));
+    let package = folder.join("mono.deb");
+    let mut parts = vec![
+        repository().join("packaging"),
+        repository().join("docs/systemd.md"),
+        repository().join("supervisor/monod/Cargo.toml"),
+    ];
+    for entry in fs::read_dir(programs()).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if name.starts_with("mono") && path.extension().is_none() && path.is_file() {
+            parts.push(path);
+        }
+    }
+    let changed = parts.iter().map(|path| newest(path)).max().unwrap();
+    if package.exists() && newest(&package) > changed {
+        return package;
+    }
+    let told = succeed(
+        Command::new(env!("CARGO"))
+            .args([
+                "run",
+                "--quiet",
+                "--package",
+                "xtask",
+                "--",
+                "package",
+                "--debug",
+            ])
+            .arg("--programs")
+            .arg(programs())
+            .arg("--output")
+            .arg(folder.join("new"))
+            .current_dir(repository()),
+    );
+    fs::rename(told.lines().last().unwrap(), &package).unwrap();
+    package
+}
+
+/// A running machine; gone with all its processes when dropped.
+struct Machine {
+    folder: TempDir,
+    outer: Child,
+    first: String,
+}
+
+impl Machine {
+    /// Boots, with the package at `/mnt/mono.deb`.
+    fn boot() -> Self {
+        assert!(
+            nix::unistd::geteuid().is_root(),
+            "this test boots a systemd in namespaces, which needs root: run it as root, or leave \
+             it out by name (cargo nextest run --workspace -E 'not binary(boot)')"
+        );
+        let package = package();
+        let folder = TempDir::with_prefix("mono-boot-").unwrap();
+        fs::create_dir(folder.path().join("share")).unwrap();
+        fs::copy(package, folder.path().join("share/mono.deb")).unwrap();
+        fs::copy(
+            repository().join("tests/boot/connect.sh"),
+            folder.path().join("share/connect.sh"),
+        )
+        .unwrap();
+        let log = File::create(folder.path().join("log")).unwrap();
+        let outer = Command::new("unshare")
+            .args(["--mount", "--propagation", "private"])
+            .arg(repository().join("tests/boot/machine.sh"))
+            .arg(folder.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let mut machine = Self {
+            folder,
+            outer,
+            first: String::new(),
+        };
+        machine.wait("PID 1", |machine| {
+            if let Some(status) = machine.outer.try_wait().unwrap() {
+                panic!("the machine ended with {status}:\n{}", machine.log());
+            }
+            machine.first =
+                fs::read_to_string(machine.folder.path().join("pid")).unwrap_or_default();
+            !machine.first.is_empty()
+        });
+        let mut state = String::new();
+        machine.wait("boot", |machine| {
+            let out = machine.run(&["systemctl", "is-system-running"]);
+            state = String::from_utf8_lossy(&out.stdout).trim().to_owned();
+            ["running", "degraded"].contains(&state.as_str())
+        });
+        assert_eq!(
+            state,
+            "running",
+            "{}",
+            machine.sh("systemctl --failed; journalctl -b")
+        );
+        machine
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn wait(&mut self, what: &str, mut wish: impl FnMut(&mut Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !wish(self) {
+            if Instant::now() > deadline {
+                let journal = self.run(&["journalctl", "--no-pager", "-n", "60"]);
+                panic!(
+                    "not in time: {what}\n{}\n{}",
+                    self.log(),
+                    String::from_utf8_lossy(&journal.stdout)
+                );
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--all", "--target", self.first.trim(), "--"])
+            .args([
+                "env",
+                "-i",
+                "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+                "LC_ALL=C.UTF-8",
+                "DEBIAN_FRONTEND=noninteractive",
+            ])
+            .args(arguments)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Runs a script that must succeed; returns what it printed.
+    fn sh(&self, script: &str) -> String {
+        succeed(&mut self.command(&["sh", "-euc", script]))
+    }
+
+    fn json(&self, script: &str) -> Value {
+        serde_json::from_str(&self.sh(script)).unwrap()
+    }
+
+    fn show(&self, unit: &str, property: &str) -> String {
+        self.sh(&format!("systemctl show -P {property} {unit}"))
+            .trim()
+            .to_owned()
+    }
+
+    /// The processes of a unit.
+    fn processes(&self, unit: &str) -> Vec<String> {
+        let group = format!("/sys/fs/cgroup/system.slice/{unit}");
+        let found = self.sh(&format!(
+            "[ ! -d {group} ] || find {group} -name cgroup.procs -exec cat {{}} +"
+        ));
+        found.lines().map(str::to_owned).collect()
+    }
+
+    /// Starts the unit, and tells that it came up with every worker confined.
+    fn start(&self, unit: &str) {
+        let out = self.run(&["systemctl", "start", unit]);
+        assert!(
+            out.status.success(),
+            "{}",
+            self.sh(&format!("journalctl --no-pager -u {unit} -n 60"))
+        );
+        assert_eq!(self.show(unit, "SubState"), "running");
+        assert!(self.show(unit, "StatusText").contains("confined workers"));
+    }
+
+    /// `monoctl status`, which must be healthy: every worker of the service is confined.
+    fn workers(&self) -> Vec<Value> {
+        let status = self.json("monoctl status --json");
+        assert_eq!(status["ok"], true, "{status}");
+        assert_eq!(status["degraded"], serde_json::json!([]), "{status}");
+        let workers = status["workers"].as_array().unwrap().clone();
+        let serving: Vec<_> = workers
+            .iter()
+            .filter(|w| w["state"] != "starting")
+            .cloned()
+            .collect();
+        for worker in &serving {
+            let sandbox = &worker["sandbox"];
+            assert_eq!(sandbox["seccomp"], 2, "{worker}");
+            assert_eq!(sandbox["no_new_privs"], true, "{worker}");
+            assert_eq!(sandbox["capabilities"], 0, "{worker}");
+            assert!(sandbox["landlock_abi"].as_u64().unwrap() >= 6, "{worker}");
+            let namespaces: Vec<_> = sandbox["namespaces"].as_array().unwrap().iter().collect();
+            for kind in ["ipc", "mnt", "pid", "uts"] {
+                assert!(namespaces.iter().any(|n| *n == kind), "{worker}");
+            }
+            let probes = sandbox["probes"].as_object().unwrap();
+            assert!(
+                !probes.is_empty() && probes.values().all(|p| p == "refused"),
+                "{worker}"
+            );
+        }
+        serving
+    }
+
+    /// A scripted turn: the demo model writes a file and publishes it. Returns its run.
+    fn turn(&self) -> String {
+        let events = self.sh("monoctl send --new --json demo");
+        let last: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+        assert_eq!(last["ok"], true, "{events}");
+        let id = last["parts"][0]["id"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{last}"));
+        let file = self.sh(&format!("monoctl artifacts get {id} -o -"));
+        assert!(file.starts_with("step,what,by"), "{file}");
+        last["run"].as_str().unwrap().to_owned()
+    }
+
+    /// Stops units and tells that in time no process of theirs is left.
+    fn stop(&self, service: &str, units: &str) {
+        let before = self.processes(service);
+        assert!(before.len() > ALWAYS_ON.len(), "{before:?}");
+        let begun = Instant::now();
+        self.sh(&format!("systemctl stop {units}"));
+        assert!(begun.elapsed() < STOP_WITHIN, "{:?}", begun.elapsed());
+        assert_eq!(self.show(service, "Result"), "success");
+        assert_eq!(self.processes(service), Vec::<String>::new());
+        for pid in before {
+            assert!(
+                !self
+                    .run(&["test", "-e", &format!("/proc/{pid}")])
+                    .status
+                    .success(),
+                "{pid}"
+            );
+        }
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.first.is_empty() {
+            let journal = self.run(&["journalctl", "--no-pager", "-n", "150"]);
+            eprintln!(
+                "--- journal ---\n{}",
+                String::from_utf8_lossy(&journal.stdout)
+            );
+        }
+        // Its script ends the machine and takes its control group down.
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(self.outer.id().cast_signed()),
+            nix::sys::signal::Signal::SIGTERM,
+        );
+        let _ = self.outer.wait();
+        let log = self.log();
+        if !log.is_empty() {
+            eprintln!("--- machine ---\n{log}");
+        }
+    }
+}
+
+#[test]
+fn lintian_finds_no_error_and_the_package_is_whole() {
+    let package = package();
+    let out = Command::new("lintian")
+        .arg("--fail-on")
+        .arg("error")
+        .arg(&package)
+        .output()
+        .unwrap();
+    assert!(
+        out.status.success(),
+        "{}",
+        String::from_utf8_lossy(&out.stdout)
+    );
+    let files = succeed(Command::new("dpkg-deb").arg("--contents").arg(&package));
+    for wanted in [
+        "./usr/bin/monod",
+        "./usr/bin/monoctl",
+        "./usr/lib/mono/mono-launch",
+        "./usr/lib/systemd/system/monod.service",
+        "./usr/lib/systemd/system/monod.socket",
+        "./usr/lib/systemd/system/monod-rootless.service",
+        "./usr/share/man/man8/monod.8.gz",
+        "./usr/share/man/man1/monoctl-send.1.gz",
+        "./usr/share/bash-completion/completions/monoctl",
+        "./usr/share/zsh/vendor-completions/_monoctl",
+        "./usr/share/fish/vendor_completions.d/monoctl.fish",
+        "./usr/share/doc/mono/copyright",
+        "./usr/share/doc/mono/changelog.Debian.gz",
+        "./etc/mono/mono-agent.config.json",
+    ] {
+        assert!(
+            files.lines().any(|line| line.ends_with(wanted)),
+            "{wanted}:\n{files}"
+        );
+    }
+    // Root owns all of it, and nothing is set-user-id or for everyone to write.
+    for line in files.lines() {
+        let mode = line.split_whitespace().next().unwrap();
+        assert!(line.contains(" root/root "), "{line}");
+        assert!(
+            !mode.contains(['s', 'S', 't']) && mode.as_bytes()[8] == b'-',
+            "{line}"
+        );
+    }
+}
+
+/// A configuration with the API on, and its key as a credential; the watchdog is impatient.
+const CONFIGURE: &str = r#"
+sed -i '/"artifacts"/s/$/,\n  "openaiApi": { "enabled": true, "port": 8642, "apiKeyCredential": "key_api" }/' \
+    /etc/mono/mono-agent.config.json
+monoctl config check --config /etc/mono/mono-agent.config.json
+mkdir -p /etc/systemd/system/monod.service.d
+printf '[Service]\nWatchdogSec=6s\n' > /etc/systemd/system/monod.service.d/test.conf
+systemctl daemon-reload
+"#;
+
+#[test]
+fn the_system_deployment_lives_under_systemd() {
+    let mut machine = Machine::boot();
+    machine.sh("dpkg -i /mnt/mono.deb");
+    units_pass_systemds_own_checks(&machine);
+    every_role_has_a_user_of_its_own(&machine);
+    // Installing starts and enables nothing.
+    assert_eq!(
+        machine
+            .sh("systemctl is-enabled monod.service monod.socket || :")
+            .trim(),
+        "disabled\ndisabled"
+    );
+    assert_eq!(machine.show("monod.service", "ActiveState"), "inactive");
+
+    machine.sh(CONFIGURE);
+    machine.sh(&format!(
+        "umask 077; printf %s '{KEY}' > /etc/mono/credentials/api"
+    ));
+    machine.sh("systemctl enable --now monod.socket monod-openai.socket");
+    machine.start("monod.service");
+    every_worker_is_its_roles_user(&machine);
+    let run = machine.turn();
+    the_journal_has_role_and_run(&machine, &run);
+    the_watchdog_restarts_a_hung_supervisor(&mut machine);
+    a_restart_loses_no_connection(&machine);
+    a_stop_ends_a_stubborn_turn_too(&mut machine);
+    upgrade_remove_purge(&machine);
+}
+
+fn units_pass_systemds_own_checks(machine: &Machine) {
+    let out = machine.run(&["sh", "-c", "systemd-analyze verify /usr/lib/systemd/system/mono*.service /usr/lib/systemd/system/mono*.socket"]);
+    let said = [out.stdout, out.stderr].concat();
+    assert!(
+        out.status.success() && said.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&said)
+    );
+    for (unit, bound) in [("monod.service", 40), ("monod-rootless.service", 26)] {
+        machine.sh(&format!(
+            "systemd-analyze security --no-pager --offline=true --threshold={bound} /usr/lib/systemd/system/{unit}"
+        ));
+    }
+}
+
+fn every_role_has_a_user_of_its_own(machine: &Machine) {
+    for role in Role::ALL {
+        // Runs and servers have pools without names; the supervisor is root.
+        if matches!(role, Role::Monod | Role::Run | Role::McpServer) {
+            continue;
+        }
+        let identity = Identity::of(role, 0, policy::DEFAULT_BASE, None);
+        let known = machine.sh(&format!("id -u mono-{role}; id -g mono-{role}"));
+        assert_eq!(
+            known.trim(),
+            format!("{}\n{}", identity.uid, identity.gid),
+            "{role}"
+        );
+    }
+}
+
+fn every_worker_is_its_roles_user(machine: &Machine) {
+    let workers = machine.workers();
+    for role in ALWAYS_ON {
+        let worker = workers.iter().find(|w| w["role"] == role.name()).unwrap();
+        let expected = Identity::of(role, 0, policy::DEFAULT_BASE, None).uid;
+        assert_eq!(worker["sandbox"]["uid"], expected, "{worker}");
+    }
+    let mut users: Vec<_> = workers
+        .iter()
+        .map(|w| w["sandbox"]["uid"].as_u64().unwrap())
+        .collect();
+    users.sort_unstable();
+    users.dedup();
+    assert_eq!(users.len(), workers.len(), "{workers:?}");
+    // The API answers whoever has the key, which is a file that only root can read.
+    let models = machine.sh(&format!(
+        "curl -sS --fail -H 'Authorization: Bearer {KEY}' http://127.0.0.1:8642/v1/models"
+    ));
+    assert!(models.contains("agent"), "{models}");
+    let refused = machine.run(&[
+        "curl",
+        "-sS",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "http://127.0.0.1:8642/v1/models",
+    ]);
+    assert_eq!(refused.stdout, b"401");
+}
+
+fn the_journal_has_role_and_run(machine: &Machine, run: &str) {
+    let of_run = machine.sh(&format!(
+        "journalctl --no-pager -u monod -o cat MONO_RUN={run}"
+    ));
+    assert!(of_run.contains("run ended"), "{of_run}");
+    let of_role = machine.sh("journalctl --no-pager -u monod -o json MONO_ROLE=artifact");
+    let entry: Value = serde_json::from_str(of_role.lines().next().unwrap()).unwrap();
+    assert_eq!(entry["_SYSTEMD_UNIT"], "monod.service", "{entry}");
+    assert!(entry["MONO_PID"].is_string(), "{entry}");
+    let secret = machine.run(&[
+        "sh",
+        "-c",
+        &format!("journalctl --no-pager -o export -u monod | grep -c {KEY}"),
+    ]);
+    assert_eq!(secret.stdout, b"0\n");
+}
+
+fn the_watchdog_restarts_a_hung_supervisor(machine: &mut Machine) {
+    let hung = machine.show("monod.service", "MainPID");
+    let workers = machine.processes("monod.service");
+    machine.sh(&format!("kill -STOP {hung}"));
+    machine.wait("another supervisor", |machine| {
+        machine.show("monod.service", "NRestarts") == "1"
+            && machine.show("monod.service", "SubState") == "running"
+    });
+    assert_ne!(machine.show("monod.service", "MainPID"), hung);
+    let journal = machine.sh("journalctl --no-pager -o cat _PID=1");
+    assert!(journal.contains("Watchdog timeout"), "{journal}");
+    let now = machine.processes("monod.service");
+    assert!(
+        workers.iter().all(|pid| !now.contains(pid)),
+        "{workers:?} {now:?}"
+    );
+    machine.workers();
+    machine.turn();
+}
+
+fn a_restart_loses_no_connection(machine: &Machine) {
+    let told = machine.sh(&format!("bash /mnt/connect.sh {KEY}"));
+    let mut lines = told.lines();
+    for client in ["admin", "api"] {
+        let line = lines.next().unwrap();
+        let served = line
+            .strip_prefix(client)
+            .and_then(|l| l.trim().strip_prefix("served "));
+        assert!(
+            served
+                .and_then(|n| n.parse::<u32>().ok())
+                .is_some_and(|n| n > 1),
+            "{told}"
+        );
+    }
+    assert_eq!(lines.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+/// A command that ignores what it is asked and has left its session.
+const STUBBORN: &str =
+    r#"run setsid sh -c 'trap "" TERM HUP; touch working; while :; do sleep 1; done' & wait"#;
+
+fn a_stop_ends_a_stubborn_turn_too(machine: &mut Machine) {
+    let mut sending = machine
+        .command(&["monoctl", "send", "--new", "--json", STUBBORN])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    machine.wait("the command runs", |machine| {
+        machine
+            .run(&["test", "-e", "/var/lib/mono-workspace/working"])
+            .status
+            .success()
+    });
+    machine.stop(
+        "monod.service",
+        "monod.socket monod-openai.socket monod.service",
+    );
+    assert_eq!(sending.wait().unwrap().code(), Some(1));
+    assert!(
+        !machine
+            .run(&["test", "-e", "/run/mono/monod.sock"])
+            .status
+            .success()
+    );
+}
+
+fn upgrade_remove_purge(machine: &Machine) {
+    machine.sh("systemctl start monod-openai.socket monod.service");
+    let old = machine.show("monod.service", "MainPID");
+    machine.sh("dpkg-deb -R /mnt/mono.deb /tmp/next
+         sed -i '/^Version:/s/-1$/-2/' /tmp/next/DEBIAN/control
+         dpkg-deb -Znone -b /tmp/next /tmp/next.deb
+         dpkg -i /tmp/next.deb");
+    assert_ne!(machine.show("monod.service", "MainPID"), old);
+    let program = machine.sh(&format!(
+        "readlink /proc/{}/exe",
+        machine.show("monod.service", "MainPID")
+    ));
+    assert_eq!(program.trim(), "/usr/bin/monod");
+    // The operator's configuration and units are as they were, and so is what was done before.
+    assert_eq!(
+        machine
+            .workers()
+            .iter()
+            .filter(|w| w["role"] == "channel-openai")
+            .count(),
+        1
+    );
+    assert_eq!(
+        machine
+            .sh("systemctl is-enabled monod-openai.socket")
+            .trim(),
+        "enabled"
+    );
+    let runs = machine.json("monoctl runs list --json");
+    assert!(
+        runs["items"]
+            .as_array()
+            .or(runs["runs"].as_array())
+            .is_some_and(|all| all.len() > 1),
+        "{runs}"
+    );
+
+    machine.sh("dpkg -r mono");
+    assert_eq!(machine.show("monod.service", "ActiveState"), "inactive");
+    assert_eq!(machine.show("monod.service", "LoadState"), "not-found");
+    assert_eq!(machine.sh("pgrep -x monod || :"), "");
+    machine
+        .sh("test -e /var/lib/mono/store -a -e /etc/mono/credentials/api -a ! -e /usr/bin/monod");
+    assert!(
+        machine
+            .sh("cat /etc/mono/mono-agent.config.json")
+            .contains("key_api")
+    );
+
+    machine.sh("dpkg -P mono");
+    machine.sh("for left in /etc/mono /var/lib/mono /run/mono /etc/systemd/system/*/mono*.socket; do test ! -e $left; done");
+    // What was made in the workspace is not the package's.
+    machine.sh("test -e /var/lib/mono-workspace/demo-report.csv");
+    assert_eq!(
+        machine.sh("systemctl is-system-running || :").trim(),
+        "running"
+    );
+}
+
+#[test]
+fn the_rootless_deployment_lives_under_systemd() {
+    let machine = Machine::boot();
+    machine.sh("dpkg -i /mnt/mono.deb");
+    // Whoever connects starts it.
+    machine.sh("systemctl enable --now monod-rootless.socket");
+    assert_eq!(
+        machine.show("monod-rootless.service", "ActiveState"),
+        "inactive"
+    );
+    machine.sh("monoctl status --json | grep workers");
+    machine.start("monod-rootless.service");
+    let mono: u64 = machine.sh("id -u mono").trim().parse().unwrap();
+    for worker in machine.workers() {
+        let sandbox = &worker["sandbox"];
+        assert_eq!(sandbox["uid"], mono, "{worker}");
+        assert!(
+            sandbox["namespaces"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|n| n == "user"),
+            "{worker}"
+        );
+    }
+    let main = machine.show("monod-rootless.service", "MainPID");
+    let kernel = machine.sh(&format!("cat /proc/{main}/status"));
+    assert!(kernel.contains("CapBnd:\t0000000000000000"), "{kernel}");
+    assert!(
+        kernel.contains(&format!("Uid:\t{mono}\t{mono}\t{mono}\t{mono}")),
+        "{kernel}"
+    );
+    machine.turn();
+    // Its own user may operate it, another one may not.
+    machine.sh("setpriv --reuid mono --regid mono --clear-groups monoctl runs list");
+    let other = machine.run(&[
+        "setpriv",
+        "--reuid",
+        "nobody",
+        "--regid",
+        "nogroup",
+        "--clear-groups",
+        "monoctl",
+        "status",
+    ]);
+    assert_eq!(other.status.code(), Some(3), "{other:?}");
+    machine.stop(
+        "monod-rootless.service",
+        "monod-rootless.socket monod-rootless.service",
+    );
+    machine.sh("dpkg -P mono; test ! -e /var/lib/mono-rootless");
+}
