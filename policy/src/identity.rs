@@ -16,8 +16,9 @@ pub struct Identity {
 }
 
 /// The first user id when the configuration says nothing: above what distributions hand out to
-/// services and people, below the ranges of user namespaces (100000) and of nobody (65534).
-pub const DEFAULT_BASE: u32 = 61_000;
+/// services and people and what systemd maps into containers (60577), below its dynamic users
+/// (61184 to 65519). All 256 lie in a range that nobody else hands out.
+pub const DEFAULT_BASE: u32 = 60_800;
 
 /// Runs (and MCP servers) beyond this number at once share their users again.
 pub const SLOTS: u32 = 64;
@@ -54,6 +55,8 @@ mod tests {
     #[test]
     fn no_two_processes_that_live_at_once_share_a_user_and_none_is_root() {
         let mut seen = BTreeSet::new();
+        // Else a service with `DynamicUser=` could become a worker's user.
+        const { assert!(DEFAULT_BASE > 60_577 && DEFAULT_BASE + 256 <= 61_184) };
         for role in Role::ALL {
             let slots = if matches!(role, Role::Run | Role::McpServer) {
                 SLOTS

@@ -28,6 +28,8 @@ rm -f "$root"/etc/fstab "$root"/etc/crypttab
 rm -f "$root"/usr/sbin/policy-rc.d
 tr -d - < /proc/sys/kernel/random/uuid > "$root/etc/machine-id"
 echo mono-machine > "$root/etc/hostname"
+# Every change of a package would index all manual pages again.
+rm -f "$root/var/lib/man-db/auto-update"
 # The journal in memory, and all of it: the test reads it back.
 mkdir -p "$root/etc/systemd/journald.conf.d"
 printf '[Journal]\nStorage=volatile\nRateLimitBurst=0\nForwardToConsole=no\n' \

@@ -276,6 +276,14 @@ impl Machine {
         serving
     }
 
+    /// A reload: the configuration is read again by the same supervisor.
+    fn reload(&self, unit: &str) {
+        let before = self.show(unit, "MainPID");
+        self.sh(&format!("systemctl reload {unit}"));
+        assert_eq!(self.show(unit, "MainPID"), before);
+        assert_eq!(self.show(unit, "SubState"), "running");
+    }
+
     /// A scripted turn: the demo model writes a file and publishes it. Returns its run.
     fn turn(&self) -> String {
         let events = self.sh("monoctl send --new --json demo");
@@ -359,6 +367,7 @@ fn lintian_finds_no_error_and_the_package_is_whole() {
         "./usr/share/bash-completion/completions/monoctl",
         "./usr/share/zsh/vendor-completions/_monoctl",
         "./usr/share/fish/vendor_completions.d/monoctl.fish",
+        "./usr/share/mono/apparmor/monod",
         "./usr/share/doc/mono/copyright",
         "./usr/share/doc/mono/changelog.Debian.gz",
         "./etc/mono/mono-agent.config.json",
@@ -411,6 +420,7 @@ fn the_system_deployment_lives_under_systemd() {
     machine.sh("systemctl enable --now monod.socket monod-openai.socket");
     machine.start("monod.service");
     every_worker_is_its_roles_user(&machine);
+    machine.reload("monod.service");
     let run = machine.turn();
     the_journal_has_role_and_run(&machine, &run);
     the_watchdog_restarts_a_hung_supervisor(&mut machine);
@@ -657,6 +667,7 @@ fn the_rootless_deployment_lives_under_systemd() {
         kernel.contains(&format!("Uid:\t{mono}\t{mono}\t{mono}\t{mono}")),
         "{kernel}"
     );
+    machine.reload("monod-rootless.service");
     machine.turn();
     // Its own user may operate it, another one may not.
     machine.sh("setpriv --reuid mono --regid mono --clear-groups monoctl runs list");
