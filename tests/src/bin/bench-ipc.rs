@@ -1,12 +1,18 @@
 //! `bench-ipc`: 256 bytes there and back between two processes, through the protocol's client and
 //! server and, for comparison, through a blocking socket pair with nothing around it.
+//!
+//! All of them run on one processor. Left alone, the scheduler puts a pair on one processor or on
+//! two, by chance, and waking an idle processor takes several times as long as everything that is
+//! measured here.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail, ensure};
 use ipc_proto::edges::bench::{Bench, Reply, Request};
 use ipc_proto::{Client, Role, Server};
 use mono_tests::bench::{Figure, Samples, report};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::unistd::Pid;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -114,7 +120,20 @@ async fn typed_trips(client: &Client<Bench>, count: usize, samples: &mut Samples
     Ok(())
 }
 
+/// Keeps this process, and those it starts, on the first processor that it may use.
+fn stay_on_one_processor() -> Result<()> {
+    let own = Pid::from_raw(0);
+    let allowed = sched_getaffinity(own)?;
+    let first = (0..CpuSet::count())
+        .find(|processor| allowed.is_set(*processor).unwrap_or(false))
+        .context("no processor is allowed")?;
+    let mut one = CpuSet::new();
+    one.set(first)?;
+    Ok(sched_setaffinity(own, &one)?)
+}
+
 fn measure() -> Result<Figure> {
+    stay_on_one_processor()?;
     let (ours, theirs) = ipc_proto::link::pair()?;
     let mut typed_end = answering("serve-typed", theirs)?;
     let (raw, theirs) = socketpair(
