@@ -134,7 +134,9 @@ impl Machine {
         )
         .unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
-        let outer = Command::new("unshare")
+        // It ends with this test, also when that is killed.
+        let outer = Command::new("setpriv")
+            .args(["--pdeathsig", "TERM", "unshare"])
             .args(["--mount", "--propagation", "private"])
             .arg(repository().join("tests/boot/machine.sh"))
             .arg(folder.path())
