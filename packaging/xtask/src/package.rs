@@ -1,6 +1,7 @@
 //! `cargo xtask package`: the Debian package, from the table that cargo-deb would read.
 //!
-//! cargo-deb itself is not used: installing it builds more than the rest of the packaging takes.
+//! cargo-deb itself is not used: installing it takes longer (three minutes on two cores) than
+//! everything else here, and on every new machine again.
 
 use crate::build;
 use anyhow::{Context, Result, bail, ensure};
@@ -54,12 +55,12 @@ struct Deb {
 struct Manifest {
     folder: PathBuf,
     version: String,
+    summary: String,
     deb: Deb,
 }
 
 /// The crate whose manifest has the table.
 const CRATE: &str = "monod";
-const SUMMARY: &str = "supervisor that hosts AI agents, every duty in a sandbox";
 /// Beginning of a source that stands for the folder of built programs, as in cargo-deb.
 const BUILT: &str = "target/release/";
 
@@ -122,9 +123,11 @@ impl Manifest {
             .and_then(|all| all.iter_mut().find(|p| p["name"] == CRATE))
             .with_context(|| format!("no crate {CRATE}"))?;
         let path = PathBuf::from(package["manifest_path"].as_str().unwrap_or_default());
+        let text = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
         Ok(Self {
             folder: path.parent().unwrap_or(Path::new(".")).to_owned(),
-            version: package["version"].as_str().unwrap_or_default().to_owned(),
+            version: text("version"),
+            summary: text("description"),
             deb: serde_json::from_value(package["metadata"]["deb"].take())
                 .context("[package.metadata.deb]")?,
         })
@@ -221,8 +224,8 @@ impl Manifest {
         let text = format!(
             "Package: {}\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: {}\n\
              Installed-Size: {installed}\nDepends: {depends}\nRecommends: {}\nSection: {}\n\
-             Priority: {}\nDescription: {SUMMARY}\n{description}",
-            deb.name, deb.maintainer, deb.recommends, deb.section, deb.priority,
+             Priority: {}\nDescription: {}\n{description}",
+            deb.name, deb.maintainer, deb.recommends, deb.section, deb.priority, self.summary,
         );
         fs::write(control.join("control"), text)?;
 
