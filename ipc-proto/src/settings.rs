@@ -2,7 +2,6 @@
 //!
 //! Travels as JSON in `Welcome`. Secrets are never in here; they come as named descriptors.
 
-use crate::chat::ToolSpec;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,7 +19,8 @@ pub enum RoleSettings {
     AppBridge(AppBridgeSettings),
     /// The OpenAI-compatible channel. Descriptors: `listener`, `bearer` when a key is set.
     ChannelOpenai(OpenaiSettings),
-    /// The run worker. Descriptors: `identity`, `soul` (when configured).
+    /// The run worker. Descriptors: `identity`, `soul` (when configured), `skill:<name>` for each
+    /// selected skill.
     Run(RunSettings),
 }
 
@@ -194,7 +194,8 @@ pub struct RunSettings {
     pub max_turns: Option<u32>,
     /// The configured first choice, for session facts.
     pub model: String,
-    /// Tools that the composition adds (later: app-owned ones).
-    #[serde(default)]
-    pub extra_tools: Vec<ToolSpec>,
+    /// `context.skillMaxBytes`: a longer skill is cut.
+    pub skill_max_bytes: usize,
+    /// `context.skillDisclosure`: true names the skills and their first lines only.
+    pub skill_index: bool,
 }

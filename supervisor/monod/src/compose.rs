@@ -55,6 +55,9 @@ pub(crate) enum ComposeError {
         /// Why.
         source: io::Error,
     },
+    /// More skills than a worker can be handed.
+    #[error("context.selectedSkills has {0} skills, at most {MAX_SKILLS} can be given to a run")]
+    Skills(usize),
     /// The role has no settings in this build.
     #[error("the role {0} is not part of this build")]
     Role(Role),
@@ -307,6 +310,14 @@ fn run(config: &Config, places: &Places) -> Result<(RoleSettings, Descriptors), 
             open_file("context.soulPath", path, OFlag::O_RDONLY)?,
         ));
     }
+    let skills = skills(config);
+    if skills.len() > MAX_SKILLS {
+        return Err(ComposeError::Skills(skills.len()));
+    }
+    for (name, path) in skills {
+        let file = open_file("context.selectedSkills", &path, OFlag::O_RDONLY)?;
+        descriptors.push((format!("skill:{name}"), file));
+    }
     let tools = &config.tools;
     let everything = tools.allowed_tools.iter().any(|t| t == "*");
     let settings = RunSettings {
@@ -316,9 +327,24 @@ fn run(config: &Config, places: &Places) -> Result<(RoleSettings, Descriptors), 
         disallowed_tools: tools.disallowed_tools.clone(),
         max_turns: config.runtime.turn_limit(),
         model: config.runtime.model.to_string(),
-        extra_tools: vec![],
+        skill_max_bytes: usize::try_from(config.context.skill_max_bytes).unwrap_or(usize::MAX),
+        skill_index: config.context.skill_disclosure == mono_config::SkillDisclosure::Index,
     };
     Ok((RoleSettings::Run(settings), descriptors))
+}
+
+/// Descriptors of one packet bound the skills of one agent.
+const MAX_SKILLS: usize = 12;
+
+/// Selected skills and their files: `<skillsRoot>/<name>/SKILL.md`.
+fn skills(config: &Config) -> Vec<(&str, PathBuf)> {
+    let Some(root) = &config.context.skills_root else {
+        return vec![];
+    };
+    let selected = config.context.selected_skills.iter();
+    selected
+        .map(|name| (name.as_str(), root.join(name).join("SKILL.md")))
+        .collect()
 }
 
 /// Workspace-relative paths that are never published: state, configuration, keys, MCP file.

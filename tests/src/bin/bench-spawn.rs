@@ -33,7 +33,8 @@ fn measure() -> Result<Figure> {
         disallowed_tools: Vec::new(),
         max_turns: None,
         model: "demo:scripted".to_owned(),
-        extra_tools: Vec::new(),
+        skill_max_bytes: 48_000,
+        skill_index: false,
     });
     let program = bed.program("mono-run")?;
     let path = mono_tests::daemon::programs().join("mono-run");

@@ -282,3 +282,23 @@ fn a_later_turn_changes_what_an_earlier_one_made() {
     let text = std::fs::read_to_string(daemon.workspace().join("a/b.txt")).unwrap();
     assert_eq!(text, "two\nthree\n");
 }
+
+#[test]
+fn selected_skills_reach_the_model_after_the_identity() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    let skill = setup.folder().join("skills/reports");
+    std::fs::create_dir_all(&skill).unwrap();
+    std::fs::write(skill.join("SKILL.md"), "# Weekly reports\nUse tables.\n").unwrap();
+    setup.config["context"]["skillsRoot"] = json!("skills");
+    setup.config["context"]["selectedSkills"] = json!(["reports"]);
+    let daemon = setup.start().unwrap();
+    daemon.send("a", "[[mock:text yes]]").unwrap();
+    let body = model.last().unwrap().body.to_string();
+    let at = |text: &str| {
+        body.find(text)
+            .unwrap_or_else(|| panic!("{text} is not in {body}"))
+    };
+    assert!(at("You are a test agent.") < at("# Skill: reports"));
+    assert!(at("# Skill: reports") < at("Use tables."));
+}

@@ -34,6 +34,17 @@ pub struct Skill {
     pub text: String,
 }
 
+/// One line for each skill: its name and the first line of its text that says something.
+#[must_use]
+pub fn skill_index(skills: &[Skill]) -> String {
+    let line = |skill: &Skill| {
+        let first = skill.text.lines().map(|l| l.trim_start_matches('#').trim());
+        let first = first.filter(|l| !l.is_empty() && *l != "---");
+        format!("- {}: {}", skill.name, first.take(1).collect::<String>())
+    };
+    skills.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// Everything that goes into the prompt.
 #[derive(Debug, Default)]
 pub struct Context<'a> {
@@ -300,5 +311,16 @@ mod tests {
             let low = neutralised(&text).to_lowercase();
             prop_assert!(!low.contains("<host-note") && !low.contains("</host-note"));
         }
+    }
+
+    #[test]
+    fn the_index_names_each_skill_with_its_first_line() {
+        let skill = |name: &str, text: &str| Skill {
+            name: name.into(),
+            text: text.into(),
+        };
+        let index = skill_index(&[skill("a", "---\n\n# Reports\nmore"), skill("b", "")]);
+        assert_eq!(index, "- a: Reports\n- b: ");
+        assert_eq!(skill_index(&[]), "");
     }
 }

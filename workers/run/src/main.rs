@@ -5,7 +5,7 @@ use ipc_proto::Role;
 use ipc_proto::edges::control::{EdgeName, RunScope, Trigger, TurnInput};
 use ipc_proto::settings::{RoleSettings, RunSettings};
 use mono_run::cancel::Cancel;
-use mono_run::context::MAX_FILE;
+use mono_run::context::{MAX_FILE, Skill};
 use mono_run::policy::ToolPolicy;
 use mono_run::process::Runner;
 use mono_run::tools::path::Places;
@@ -31,6 +31,7 @@ struct Prepared {
     runner: Runner,
     identity: String,
     soul: Option<String>,
+    skills: Vec<Skill>,
 }
 
 /// What the supervisor assigned.
@@ -86,7 +87,17 @@ fn prepare(starting: &mut Starting) -> Result<Prepared, String> {
         .descriptor("soul")
         .map(|fd| read_text("context.soulPath", fd))
         .transpose()?;
+    let skills = starting
+        .descriptors("skill:")
+        .into_iter()
+        .map(|(name, fd)| {
+            let text = read_text("context.selectedSkills", fd)?;
+            let text = text[..text.floor_char_boundary(settings.skill_max_bytes)].to_owned();
+            Ok(Skill { name, text })
+        })
+        .collect::<Result<_, String>>()?;
     Ok(Prepared {
+        skills,
         settings,
         policy,
         places,
@@ -161,6 +172,8 @@ async fn serve(
         max_turns: prepared.settings.max_turns,
         soul: prepared.soul.as_deref(),
         identity: &prepared.identity,
+        skills: &prepared.skills,
+        skills_by_name: prepared.settings.skill_index,
         today: &today,
     };
     let mut turn = pin!(turn::run(

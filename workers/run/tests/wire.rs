@@ -359,6 +359,8 @@ async fn turn(trouble: Trouble, reads: usize) -> Turn {
         max_turns: None,
         soul: None,
         identity: "I",
+        skills: &[],
+        skills_by_name: false,
         today: "2030-01-01",
     };
     let reader = async {

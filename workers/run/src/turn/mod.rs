@@ -14,7 +14,7 @@ pub use stream::{MAX_CALLS, MAX_TEXT};
 
 use crate::cancel::Cancel;
 use crate::catalog::Catalog;
-use crate::context::Context;
+use crate::context::{Context, Skill, skill_index};
 use crate::owners::{Lost, Workers};
 use crate::policy::ToolPolicy;
 use crate::process::Runner;
@@ -70,6 +70,10 @@ pub struct Job<'a> {
     pub soul: Option<&'a str>,
     /// The identity file.
     pub identity: &'a str,
+    /// The selected skills.
+    pub skills: &'a [Skill],
+    /// Their names and first lines only (`context.skillDisclosure`).
+    pub skills_by_name: bool,
     /// Today, `YYYY-MM-DD`.
     pub today: &'a str,
 }
@@ -249,7 +253,18 @@ impl<W: Workers> Turn<'_, W> {
         self.request.tools = self.catalog.specs().to_vec();
         let workspace = self.places.workspace().display().to_string();
         let scratch = self.places.scratch().display().to_string();
+        let index = self
+            .job
+            .skills_by_name
+            .then(|| skill_index(self.job.skills));
+        let in_full = if self.job.skills_by_name {
+            &[]
+        } else {
+            self.job.skills
+        };
         let context = Context {
+            skill_index: index.as_deref().filter(|index| !index.is_empty()),
+            skills: in_full,
             soul: self.job.soul,
             identity: self.job.identity,
             source: self.job.source,
@@ -261,7 +276,6 @@ impl<W: Workers> Turn<'_, W> {
             guidance: self.job.input.guidance.as_deref(),
             preceding: self.preceding,
             content: &self.job.input.content,
-            ..Context::default()
         };
         self.request.system = context.system();
         self.request.messages = context.messages();

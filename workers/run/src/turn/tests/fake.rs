@@ -144,6 +144,8 @@ impl Bench {
             max_turns: self.max_turns,
             soul: None,
             identity: "IDENTITY",
+            skills: &[],
+            skills_by_name: false,
             today: "2030-01-01",
         };
         run(fake, &job, &places, &runner, &self.cancel).await
