@@ -8,6 +8,7 @@ use crate::reading::{ReadError, Wish};
 use crate::session::{Desk, Outcome, Request as Publication, Session};
 use crate::shelf::Shelf;
 use crate::verify::Roots;
+use ipc_proto::LinkError;
 use ipc_proto::channel::{Fault, Responder};
 use ipc_proto::edges::artifact::{Artifact, Reply, Request};
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
@@ -188,9 +189,11 @@ async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScop
         });
         // The channel is read on while the copy runs: a withdrawal or the end of the run arrives
         // there, and a copy that nobody waits for stops at its next chunk.
+        let mut broken = None;
         let done = tokio::select! {
             done = &mut work => done,
-            () = withdrawn(&mut server, &responder, &mut waiting) => {
+            error = withdrawn(&mut server, &responder, &mut waiting) => {
+                broken = error;
                 cancelled.store(true, Ordering::Relaxed);
                 work.await
             }
@@ -207,6 +210,10 @@ async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScop
             };
         }
         session = Some(own);
+        if let Some(error) = broken {
+            tracing::warn!(%run, %error, "a run's channel broke");
+            break;
+        }
         let sent = match reply {
             Ok((reply, fd)) => {
                 responder
@@ -223,19 +230,21 @@ async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScop
     let _ = spawn_blocking(move || drop(session)).await;
 }
 
-/// Ends when the call is withdrawn or the channel has ended. Requests that come meanwhile wait;
-/// the channel bounds how many.
+/// Ends when the call is withdrawn or the channel has ended; with the error when the run broke the
+/// protocol: such a channel is served no more. Requests that come meanwhile wait; the channel
+/// bounds how many.
 async fn withdrawn(
     server: &mut Server<Artifact>,
     responder: &Responder<Artifact>,
     waiting: &mut VecDeque<Call<Artifact>>,
-) {
+) -> Option<LinkError> {
     loop {
         tokio::select! {
-            () = responder.cancelled() => return,
+            () = responder.cancelled() => return None,
             next = server.recv() => match next {
                 Ok(Some(call)) => waiting.push_back(call),
-                Ok(None) | Err(_) => return,
+                Ok(None) => return None,
+                Err(error) => return Some(error),
             },
         }
     }
