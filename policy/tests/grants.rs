@@ -68,3 +68,21 @@ fn only_roles_that_need_the_network_can_make_sockets() {
         assert_eq!(makes, may, "{role}");
     }
 }
+
+/// The kernel counts the descriptors that the processes of one user have on their way together,
+/// and refuses to send more to whom they are above the own limit of open files.
+#[test]
+fn no_run_can_use_up_the_descriptors_that_workers_send() {
+    let open_files = |role: Role| {
+        let profile = policy::Profile::of(role).unwrap();
+        let limits = profile.limits.into_iter();
+        let mut limits = limits.filter(|limit| limit.resource == policy::Resource::OpenFiles);
+        limits.next().unwrap().value
+    };
+    for role in Role::ALL {
+        if !matches!(role, Role::Monod | Role::Run | Role::McpServer) {
+            assert!(open_files(role) >= 2 * open_files(Role::Run), "{role}");
+            assert!(open_files(role) >= 2 * open_files(Role::McpServer), "{role}");
+        }
+    }
+}
