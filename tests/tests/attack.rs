@@ -37,8 +37,25 @@ fn every_attack_comes_to_what_the_table_says() {
     assert!(roles.len() >= 14, "{:?}", roles.keys());
     for mode in modes {
         for (role, modes) in roles {
-            let tried = modes[mode]["tried"].as_u64().unwrap_or(0);
+            let tried = modes[mode]["sandbox"]["tried"].as_u64().unwrap_or(0);
             assert!(tried >= LEAST, "{role}, {mode}: {tried} attempts");
+        }
+        // Each role that a daemon starts, and each owner of a run's channels.
+        for role in [
+            "store",
+            "artifact",
+            "egress",
+            "app-bridge",
+            "channel-openai",
+            "run",
+        ] {
+            let ipc = &roles[role][mode]["supervisor"]["tried"];
+            assert!(ipc.as_u64().unwrap() >= 40, "{role}, {mode}: {ipc}");
+            let owner = &report["owners"][role][mode]["tried"];
+            assert!(
+                role == "run" || owner.as_u64().unwrap() >= 100,
+                "{role}: {owner}"
+            );
         }
         // Without a sandbox most of them succeed, or they would prove nothing.
         let control = &report["control"][mode];

@@ -1,10 +1,15 @@
 //! The attack suite: a hostile program inside every role's real sandbox tries what must not work,
-//! and outside any sandbox the same, to see that there it does work.
+//! and outside any sandbox the same, to see that there it does work; then it takes the place of
+//! the workers of a running daemon.
 
 pub mod actions;
 pub mod facts;
+pub mod found;
 pub mod hostile;
+mod jobs;
+pub mod live;
 pub mod outcome;
+pub mod part;
 pub mod report;
 pub mod scene;
 pub mod seat;
@@ -13,8 +18,9 @@ pub mod tries;
 
 use crate::daemon::programs;
 use anyhow::{Context as _, Result, bail, ensure};
+use found::{CONTROL, Found, Mode, Seats};
 use nix::unistd::geteuid;
-use outcome::Outcome;
+use part::Part;
 use report::Report;
 use seat::Seat;
 use std::collections::BTreeMap;
@@ -22,14 +28,27 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Mutex;
-use table::{Found, Mode, Table};
+use table::Table;
 use tries::{Outcomes, Programs};
 
 /// Who attacks rootless when the suite is started by root: nobody that a system knows.
 const USER: u32 = 62_800;
 /// What that user needs of the programs.
-const COPIED: [&str; 3] = ["attack-suite", "attack-worker", "mono-launch"];
+const NEEDED: [&str; 11] = [
+    "attack-suite",
+    "attack-worker",
+    "mono-launch",
+    "mono-store",
+    "mono-artifact",
+    "mono-egress",
+    "mono-app-bridge",
+    "mono-channel",
+    "mono-run",
+    "monod",
+    "monoctl",
+];
+/// Sandboxes that are attacked at once.
+const AT_ONCE: usize = 3;
 
 /// What is to be tried.
 #[derive(Debug, Clone, Default)]
@@ -40,16 +59,21 @@ pub struct Options {
     pub mode: Option<Mode>,
 }
 
-/// By seat and action.
-type Seats = BTreeMap<String, BTreeMap<String, Outcome>>;
+impl Options {
+    /// Whether a seat's outcomes are asked for.
+    fn wants(&self, seat: &str) -> bool {
+        let wanted = |role: &String| seat == role || seat.split('+').next() == Some(role);
+        seat == CONTROL || self.role.as_ref().is_none_or(wanted)
+    }
+}
 
-/// Tries everything and compares it with the expected table.
+/// Tries everything and compares it with the expected tables.
 ///
 /// # Errors
 /// When an attack can't be made; that it succeeds is no error but in the report.
 pub fn run(options: &Options) -> Result<Report> {
-    let table = Table::load()?;
-    Ok(Report::new(options, table, found(options)?))
+    let tables: Result<_> = Part::ALL.into_iter().map(Table::load).collect();
+    Ok(Report::new(options, tables?, found(options)?))
 }
 
 /// Tries everything.
@@ -57,88 +81,95 @@ pub fn run(options: &Options) -> Result<Report> {
 /// # Errors
 /// As [`run`].
 pub fn found(options: &Options) -> Result<Found> {
-    let wanted = |mode| options.mode.is_none_or(|only| only == mode);
-    let mut found = Found::default();
+    let wants = |mode| options.mode.is_none_or(|only| only == mode);
     let programs = Programs { folder: programs() };
-    if geteuid().is_root() {
-        if wanted(Mode::System) {
-            found.0.insert(Mode::System, here(options, &programs)?);
-        }
-        if wanted(Mode::Rootless) {
-            found
-                .0
-                .insert(Mode::Rootless, as_ordinary_user(options, &programs)?);
-        }
-    } else {
+    if let Some(role) = &options.role {
+        let known: Vec<_> = Seat::all().iter().map(ToString::to_string).collect();
+        let is_known = known.iter().any(|seat| options.wants(seat));
+        ensure!(
+            is_known,
+            "there is no role {role}; there are {}",
+            known.join(", ")
+        );
+    }
+    if !geteuid().is_root() {
         ensure!(
             options.mode != Some(Mode::System),
             "system mode needs root: each role has a user of its own"
         );
-        found.0.insert(Mode::Rootless, here(options, &programs)?);
+        return here(Mode::Rootless, options, &programs);
     }
-    Ok(found)
+    // Both at once: much of it is waiting.
+    std::thread::scope(|scope| {
+        let rootless =
+            wants(Mode::Rootless).then(|| scope.spawn(|| as_ordinary_user(options, &programs)));
+        let mut found = Found::default();
+        if wants(Mode::System) {
+            found.0.extend(here(Mode::System, options, &programs)?.0);
+        }
+        if let Some(rootless) = rootless {
+            let rootless = rootless.join();
+            let rootless = rootless.map_err(|_| anyhow::anyhow!("the rootless part panicked"))?;
+            found.0.extend(rootless?.0);
+        }
+        Ok(found)
+    })
 }
 
 /// Everything in the mode that this process's user means.
-fn here(options: &Options, programs: &Programs) -> Result<Seats> {
-    let mut seats = Seat::all();
-    if let Some(role) = &options.role {
-        seats.retain(|seat| seat.role.name() == role || seat.to_string() == *role);
-        if seats.is_empty() {
-            let known: Vec<_> = Seat::all().iter().map(ToString::to_string).collect();
-            bail!("there is no role {role}; there are {}", known.join(", "));
+fn here(mode: Mode, options: &Options, programs: &Programs) -> Result<Found> {
+    let live = |part: fn(&Path) -> Result<Seats>, names: &[&str]| -> Result<Seats> {
+        match names.iter().any(|name| options.wants(name)) {
+            true => part(&programs.folder),
+            false => Ok(Seats::new()),
         }
-    }
-    // One job more: without a sandbox.
-    let jobs: Vec<Option<Seat>> = std::iter::once(None)
-        .chain(seats.into_iter().map(Some))
-        .collect();
-    let next = Mutex::new(jobs.into_iter());
-    let done: Mutex<Vec<Result<(String, Outcomes)>>> = Mutex::default();
-    let threads = std::thread::available_parallelism()
-        .map_or(2, usize::from)
-        .min(4);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let job = next.lock().ok().and_then(|mut jobs| jobs.next());
-                    let outcomes = match job {
-                        None => return,
-                        Some(None) => {
-                            tries::outside(programs).map(|all| ("control".to_owned(), all))
-                        }
-                        Some(Some(seat)) => {
-                            tries::inside(seat, programs).map(|all| (seat.to_string(), all))
-                        }
-                    };
-                    if let Ok(mut done) = done.lock() {
-                        done.push(outcomes);
-                    }
-                }
-            });
+    };
+    let (sandbox, supervisor) = std::thread::scope(|scope| {
+        let supervisor = scope.spawn(|| live(live::against_supervisor, &live::ROLES));
+        let sandbox = sandboxes(options, programs);
+        (sandbox, supervisor.join())
+    });
+    let supervisor = supervisor.map_err(|_| anyhow::anyhow!("the supervisor's part panicked"))?;
+    // Last, and alone: it measures.
+    let owners = live(live::against_owners, &["run"])?;
+    Ok(Found(BTreeMap::from([
+        ((mode, Part::Sandbox), sandbox?),
+        ((mode, Part::Supervisor), supervisor?),
+        ((mode, Part::Owners), owners),
+    ])))
+}
+
+/// Everything from inside the sandboxes, and without one.
+fn sandboxes(options: &Options, programs: &Programs) -> Result<Seats> {
+    let seats = Seat::all().into_iter();
+    let seats = seats
+        .filter(|seat| options.wants(&seat.to_string()))
+        .map(Some);
+    let jobs = std::iter::once(None).chain(seats).map(|seat| {
+        move || match seat {
+            None => Ok((CONTROL.to_owned(), tries::outside(programs)?)),
+            Some(seat) => Ok((seat.to_string(), tries::inside(seat, programs)?)),
         }
     });
-    let done = done.into_inner().unwrap_or_default();
     let named = |all: Outcomes| {
-        let all = all
-            .into_iter()
-            .map(|(name, outcome)| (name.to_owned(), outcome));
-        all.collect()
+        let all = all.into_iter();
+        all.map(|(name, outcome)| (name.to_owned(), outcome))
+            .collect()
     };
+    let done: Vec<Result<_>> = jobs::run(AT_ONCE, jobs.collect());
     done.into_iter()
         .map(|result| result.map(|(seat, all)| (seat, named(all))))
         .collect()
 }
 
 /// Root starts the suite again as somebody else, with programs that this user can reach.
-fn as_ordinary_user(options: &Options, programs: &Programs) -> Result<Seats> {
+fn as_ordinary_user(options: &Options, programs: &Programs) -> Result<Found> {
     let place = tempfile::Builder::new().prefix("mono-attack-").tempdir()?;
     std::fs::set_permissions(place.path(), std::fs::Permissions::from_mode(0o755))?;
     let own = if reachable(&programs.folder) {
         programs.clone()
     } else {
-        tries::copied(programs, &COPIED, place.path())?
+        tries::copied(programs, &NEEDED, place.path())?
     };
     let mut command = Command::new(own.folder.join("attack-suite"));
     command.args(["--mode", "rootless", "--found"]);
@@ -156,12 +187,13 @@ fn as_ordinary_user(options: &Options, programs: &Programs) -> Result<Seats> {
         .stderr(Stdio::inherit())
         .output()
         .context("attack-suite can't be started as an ordinary user")?;
-    ensure!(
-        output.status.success(),
-        "rootless: attack-suite ended with {}; its reason is above",
-        output.status
-    );
-    report::read_found(&String::from_utf8(output.stdout)?)
+    if !output.status.success() {
+        bail!(
+            "rootless: attack-suite ended with {}; its reason is above",
+            output.status
+        );
+    }
+    Found::read(Mode::Rootless, &String::from_utf8(output.stdout)?)
 }
 
 /// True when every user may go there.
@@ -169,5 +201,5 @@ fn reachable(folder: &Path) -> bool {
     let open = |path: &Path| {
         std::fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o005 == 0o005)
     };
-    folder.ancestors().all(open) && COPIED.iter().all(|name| open(&folder.join(name)))
+    folder.ancestors().all(open) && NEEDED.iter().all(|name| open(&folder.join(name)))
 }

@@ -13,8 +13,14 @@ pub enum Outcome {
     Reached,
     /// There was nothing to attack in sight.
     Nothing,
-    /// What it had started was ended with it.
+    /// What it had started, or the channel that it spoke on, was ended.
     Ended,
+    /// The other side answered as it answers everybody.
+    Answered,
+    /// The other side answered that it will not.
+    Denied,
+    /// It has no meaning here.
+    Untried,
     /// The kernel's refusal, by its number.
     Refused(i32),
     /// A filter ended the process.
@@ -77,6 +83,9 @@ impl fmt::Display for Outcome {
             Self::Reached => f.write_str("reached"),
             Self::Nothing => f.write_str("nothing"),
             Self::Ended => f.write_str("ended"),
+            Self::Answered => f.write_str("answered"),
+            Self::Denied => f.write_str("denied"),
+            Self::Untried => f.write_str("-"),
             Self::Refused(number) => write!(f, "{:?}", Errno::from_raw(*number)),
             Self::Killed => f.write_str("killed"),
             Self::Died(how) => write!(f, "died:{how}"),
@@ -137,6 +146,9 @@ impl std::str::FromStr for Outcome {
             "reached" => Self::Reached,
             "nothing" => Self::Nothing,
             "ended" => Self::Ended,
+            "answered" => Self::Answered,
+            "denied" => Self::Denied,
+            "-" => Self::Untried,
             "killed" => Self::Killed,
             name => {
                 let named = NAMED.iter().find(|errno| format!("{errno:?}") == name);
@@ -158,6 +170,9 @@ mod tests {
             Outcome::Reached,
             Outcome::Nothing,
             Outcome::Ended,
+            Outcome::Answered,
+            Outcome::Denied,
+            Outcome::Untried,
             Outcome::Killed,
             Outcome::Died("signal_11".into()),
             Outcome::Odd("no_such_thing".into()),

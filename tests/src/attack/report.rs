@@ -1,22 +1,24 @@
 //! What came of everything beside what was expected: for people and as JSON.
 
+use crate::attack::Options;
+use crate::attack::found::{CONTROL, Found, Mode};
 use crate::attack::outcome::Outcome;
-use crate::attack::table::{Found, Mode, Table};
-use crate::attack::{Options, Seats, actions};
+use crate::attack::part::Part;
+use crate::attack::table::Table;
 use anyhow::Result;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-
-/// The name under which what happens without a sandbox is kept.
-const CONTROL: &str = "control";
+use std::path::Path;
 
 /// An outcome that the table doesn't have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unexpected {
-    /// Where.
+    /// How the daemon is deployed.
     pub mode: Mode,
-    /// In which seat, or `control`.
+    /// What was attacked.
+    pub part: Part,
+    /// From where, or whom; [`CONTROL`] without a sandbox.
     pub seat: String,
     /// What was tried.
     pub action: String,
@@ -29,51 +31,68 @@ pub struct Unexpected {
 /// The whole outcome.
 #[derive(Debug)]
 pub struct Report {
-    table: Table,
+    tables: Vec<Table>,
     found: Found,
+    options: Options,
     /// Everything that is not as expected.
     pub unexpected: Vec<Unexpected>,
 }
 
 impl Report {
-    pub(super) fn new(options: &Options, table: Table, found: Found) -> Self {
+    pub(super) fn new(options: &Options, tables: Vec<Table>, found: Found) -> Self {
+        let mut report = Self {
+            tables,
+            found,
+            options: options.clone(),
+            unexpected: Vec::new(),
+        };
+        report.unexpected = report.compared();
+        report
+    }
+
+    /// The seats of a table that were asked for.
+    fn seats<'a>(&'a self, table: &'a Table) -> impl Iterator<Item = &'a str> {
+        let all = self.options.role.is_none();
+        // The owners are attacked by a run.
+        let owners = table.part == Part::Owners && self.options.wants("run");
+        let wanted = move |seat: &&str| match table.part {
+            Part::Owners => all || owners,
+            _ => self.options.wants(seat),
+        };
+        table.seats().filter(wanted)
+    }
+
+    fn compared(&self) -> Vec<Unexpected> {
         let mut unexpected = Vec::new();
-        for (mode, seats) in &found.0 {
-            let wanted = |seat: &&String| {
-                options.role.as_ref().is_none_or(|role| {
-                    *seat == role || seat.split('+').next() == Some(role.as_str())
-                })
-            };
-            let columns = table.columns.iter().flat_map(|(_, seats)| seats);
-            let control = CONTROL.to_owned();
-            for seat in columns.filter(wanted).chain([&control]) {
-                for (_, action) in actions::all() {
-                    let cell = match seat == CONTROL {
-                        true => table.row(action.name).map(|row| &row.control),
-                        false => table.cell(seat, action.name),
-                    };
-                    let outcome = seats.get(seat).and_then(|all| all.get(action.name));
-                    let as_expected = match (cell, outcome) {
-                        (Some(cell), Some(outcome)) => cell.of(*mode).contains(outcome),
-                        _ => false,
-                    };
-                    if !as_expected {
-                        unexpected.push(Unexpected {
-                            mode: *mode,
-                            seat: seat.clone(),
-                            action: action.name.to_owned(),
-                            found: outcome.map_or("not tried".into(), ToString::to_string),
-                            expected: cell.map_or("no row".into(), ToString::to_string),
-                        });
+        for mode in self.modes() {
+            for table in &self.tables {
+                for seat in self.seats(table) {
+                    for row in &table.rows {
+                        let cell = table.cell(seat, &row.action);
+                        let outcome = self.found.outcome(mode, table.part, seat, &row.action);
+                        let as_expected = match (cell, outcome) {
+                            (Some(cell), Some(outcome)) => cell.of(mode).contains(outcome),
+                            _ => false,
+                        };
+                        if !as_expected {
+                            unexpected.push(Unexpected {
+                                mode,
+                                part: table.part,
+                                seat: seat.to_owned(),
+                                action: row.action.clone(),
+                                found: outcome.map_or("not tried".into(), ToString::to_string),
+                                expected: cell.map_or("no cell".into(), ToString::to_string),
+                            });
+                        }
                     }
                 }
             }
         }
-        Self {
-            table,
-            found,
-            unexpected,
-        }
+        unexpected
+    }
+
+    fn modes(&self) -> BTreeSet<Mode> {
+        self.found.0.keys().map(|(mode, _)| *mode).collect()
     }
 
     /// True when everything is exactly as expected.
@@ -82,75 +101,56 @@ impl Report {
         self.unexpected.is_empty() && !self.found.0.is_empty()
     }
 
-    fn all(&self) -> impl Iterator<Item = (Mode, &String, &BTreeMap<String, Outcome>)> {
-        let seats = |(mode, seats): (&Mode, _)| {
-            let mode = *mode;
-            let seats: &Seats = seats;
-            seats.iter().map(move |(seat, all)| (mode, seat, all))
-        };
-        self.found.0.iter().flat_map(seats)
+    /// Everything that was tried: mode, part, seat, outcomes.
+    fn all(&self) -> impl Iterator<Item = (Mode, Part, &str, &BTreeMap<String, Outcome>)> {
+        self.found.0.iter().flat_map(|((mode, part), seats)| {
+            let wanted =
+                |(seat, _): &(&String, _)| *part == Part::Owners || self.options.wants(seat);
+            let seats = seats.iter().filter(wanted);
+            seats.map(|(seat, all)| (*mode, *part, seat.as_str(), all))
+        })
     }
 
-    /// Attempts inside a sandbox.
+    /// Attempts other than those without a sandbox.
     #[must_use]
     pub fn tried(&self) -> usize {
-        let inside = self.all().filter(|(_, seat, _)| *seat != CONTROL);
-        inside.map(|(_, _, all)| all.len()).sum()
+        let inside = self.all().filter(|(_, _, seat, _)| *seat != CONTROL);
+        inside.map(|(_, _, _, all)| attempts(all).count()).sum()
     }
 
     /// The table for people: one row an action, one column a kind of seat.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let seen = |seats: &[String]| {
-            let mut all = self.all().map(|(_, seat, _)| seat);
-            all.any(|seat| seats.contains(seat))
-        };
-        let columns: Vec<_> = self.table.columns.iter().filter(|(_, s)| seen(s)).collect();
-        for (name, seats) in &columns {
-            let _ = writeln!(text, "{name}: {}", seats.join(", "));
-        }
-        let _ = writeln!(text, "without: the same program without any sandbox");
-        let modes: Vec<_> = self.found.0.keys().map(|mode| mode.name()).collect();
+        let modes: Vec<_> = self.modes().into_iter().map(Mode::name).collect();
         let _ = writeln!(text, "modes: {}; X/Y where they differ", modes.join("/"));
-        for group in actions::GROUPS {
-            let mut head = vec![group.name.to_owned(), "without".to_owned()];
-            head.extend(columns.iter().map(|(name, _)| name.clone()));
-            let mut lines = vec![head];
-            for action in group.lists.iter().copied().flatten() {
-                let mut line = vec![action.name.to_owned()];
-                line.push(self.shown(&[CONTROL.to_owned()], action.name));
-                line.extend(
-                    columns
-                        .iter()
-                        .map(|(_, seats)| self.shown(seats, action.name)),
-                );
-                lines.push(line);
-            }
-            text.push('\n');
-            text.push_str(&aligned(&lines));
+        for table in &self.tables {
+            self.table(table, &mut text);
         }
-        for (mode, seat, all) in self.all() {
+        text.push('\n');
+        for (mode, part, seat, all) in self.all() {
             let breaches = all.values().filter(|outcome| outcome.is_breach()).count();
-            let verb = if seat == CONTROL {
-                "succeeded"
-            } else {
-                "allowed by design"
+            let verb = match seat {
+                CONTROL => "succeeded",
+                _ => "allowed by design",
             };
-            let wrong = |u: &&Unexpected| u.mode == mode && u.seat == *seat;
-            let wrong = self.unexpected.iter().filter(wrong).count();
+            let wrong = self.unexpected.iter();
+            let wrong = wrong.filter(|u| (u.mode, u.part) == (mode, part) && u.seat == seat);
             let _ = writeln!(
                 text,
-                "{:<9}{seat:<20}{:>4} tried {breaches:>4} {verb:<18}{wrong:>4} unexpected",
+                "{:<9}{:<11}{seat:<20}{:>4} tried {breaches:>4} {verb:<18}{:>4} unexpected",
                 mode.name(),
-                all.len(),
+                part.name(),
+                attempts(all).count(),
+                wrong.count(),
             );
         }
         for wrong in &self.unexpected {
             let _ = writeln!(
                 text,
-                "UNEXPECTED {} {} {}: {}, expected {}",
+                "UNEXPECTED {} {} {} {}: {}, expected {}",
                 wrong.mode.name(),
+                wrong.part.name(),
                 wrong.seat,
                 wrong.action,
                 wrong.found,
@@ -159,49 +159,91 @@ impl Report {
         }
         let _ = writeln!(
             text,
-            "{} attempts in sandboxes, {} unexpected",
+            "{} attempts, {} unexpected",
             self.tried(),
             self.unexpected.len()
         );
         text
     }
 
+    fn table(&self, table: &Table, text: &mut String) {
+        let wanted: BTreeSet<_> = self.seats(table).collect();
+        let columns: Vec<_> = table
+            .columns
+            .iter()
+            .filter(|(_, seats)| seats.iter().any(|seat| wanted.contains(seat.as_str())))
+            .collect();
+        if columns.is_empty() {
+            return;
+        }
+        let _ = writeln!(text, "\n== {}", table.part.name());
+        for (name, seats) in &columns {
+            let _ = writeln!(text, "{name}: {}", seats.join(", "));
+        }
+        let control = wanted.contains(CONTROL).then(|| vec![CONTROL.to_owned()]);
+        for (group, actions) in table.part.groups() {
+            let mut head = vec![group.to_owned()];
+            head.extend(control.as_ref().map(|_| "without".to_owned()));
+            head.extend(columns.iter().map(|(name, _)| name.clone()));
+            let mut lines = vec![head];
+            for action in actions {
+                let shown = |seats: &Vec<String>| self.shown(table.part, seats, &action);
+                let mut line = vec![action.clone()];
+                line.extend(control.as_ref().map(shown));
+                line.extend(columns.iter().map(|(_, seats)| shown(seats)));
+                lines.push(line);
+            }
+            text.push('\n');
+            text.push_str(&aligned(&lines));
+        }
+    }
+
     /// What came of it in the seats of a column, by mode.
-    fn shown(&self, seats: &[String], action: &str) -> String {
+    fn shown(&self, part: Part, seats: &[String], action: &str) -> String {
         let mut by_mode = Vec::new();
-        for mode in self.found.0.keys() {
+        for mode in self.modes() {
             let outcomes = seats
                 .iter()
-                .filter_map(|seat| self.found.outcome(*mode, seat, action))
+                .filter_map(|seat| self.found.outcome(mode, part, seat, action))
                 .map(ToString::to_string);
-            let mut outcomes: Vec<_> = outcomes.collect();
-            outcomes.dedup();
-            by_mode.push(outcomes.join(","));
+            let outcomes: BTreeSet<_> = outcomes.collect();
+            by_mode.push(outcomes.into_iter().collect::<Vec<_>>().join(","));
         }
         by_mode.dedup();
         by_mode.join("/")
     }
 
-    /// The JSON object.
+    /// The JSON object. `roles` has for each role and mode how many attempts were made, how many
+    /// work by design, and each outcome, by part.
     #[must_use]
     pub fn json(&self) -> Value {
-        let mut roles: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+        let mut roles: BTreeMap<&str, BTreeMap<&str, Map<String, Value>>> = BTreeMap::new();
+        let mut owners: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
         let mut control = Map::new();
-        for (mode, seat, all) in self.all() {
+        for (mode, part, seat, all) in self.all() {
             let breaches = all.values().filter(|outcome| outcome.is_breach()).count();
-            let outcomes: Map<String, Value> = all
-                .iter()
+            let outcomes: Map<String, Value> = attempts(all)
                 .map(|(action, outcome)| (action.clone(), json!(outcome.to_string())))
                 .collect();
-            let mode = mode.name().to_owned();
-            if seat == CONTROL {
-                let value =
-                    json!({ "tried": all.len(), "succeeded": breaches, "outcomes": outcomes });
-                control.insert(mode, value);
+            let kind = if seat == CONTROL {
+                "succeeded"
             } else {
-                let value =
-                    json!({ "tried": all.len(), "by_design": breaches, "outcomes": outcomes });
-                roles.entry(seat).or_default().insert(mode, value);
+                "by_design"
+            };
+            let value = json!({ "tried": outcomes.len(), kind: breaches, "outcomes": outcomes });
+            match part {
+                _ if seat == CONTROL => {
+                    control.insert(mode.name().to_owned(), value);
+                }
+                Part::Owners => {
+                    let owner = owners.entry(seat).or_default();
+                    owner.insert(mode.name().to_owned(), value);
+                }
+                _ => {
+                    let role = roles.entry(seat).or_default();
+                    let role = role.entry(mode.name()).or_default();
+                    role.insert(part.name().to_owned(), value);
+                }
             }
         }
         let unexpected: Vec<_> = self
@@ -209,8 +251,8 @@ impl Report {
             .iter()
             .map(|wrong| {
                 json!({
-                    "mode": wrong.mode.name(), "role": wrong.seat, "action": wrong.action,
-                    "found": wrong.found, "expected": wrong.expected,
+                    "mode": wrong.mode.name(), "part": wrong.part.name(), "role": wrong.seat,
+                    "action": wrong.action, "found": wrong.found, "expected": wrong.expected,
                 })
             })
             .collect();
@@ -219,29 +261,29 @@ impl Report {
             "tried": self.tried(),
             "unexpected": unexpected,
             "roles": roles,
+            "owners": owners,
             "control": control,
         })
     }
 
-    /// The expected table as it would have to be for everything to be expected.
+    /// Writes the expected tables as they would have to be for everything to be expected.
     ///
     /// # Errors
-    /// When seats of one column differ.
-    pub fn rewritten(&self) -> Result<String> {
-        let groups: Vec<_> = actions::GROUPS
-            .iter()
-            .map(|group| {
-                let names = group
-                    .lists
-                    .iter()
-                    .copied()
-                    .flatten()
-                    .map(|action| action.name);
-                (group.name, names.collect())
-            })
-            .collect();
-        self.table.rewritten(&groups, &self.found)
+    /// When seats of one column differ, or a file can't be written.
+    pub fn bless(&self) -> Result<()> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("expected");
+        for table in &self.tables {
+            let text = table.rewritten(&self.found)?;
+            std::fs::write(folder.join(table.part.file()), text)?;
+        }
+        Ok(())
     }
+}
+
+/// What was really tried.
+fn attempts(all: &BTreeMap<String, Outcome>) -> impl Iterator<Item = (&String, &Outcome)> {
+    all.iter()
+        .filter(|(_, outcome)| **outcome != Outcome::Untried)
 }
 
 fn aligned(lines: &[Vec<String>]) -> String {
@@ -264,35 +306,4 @@ fn aligned(lines: &[Vec<String>]) -> String {
         text.push('\n');
     }
     text
-}
-
-/// What one mode came to, for the process that has started this one.
-#[must_use]
-pub fn write_found(found: &Found) -> String {
-    let mut seats: BTreeMap<&String, BTreeMap<&String, String>> = BTreeMap::new();
-    for (seat, all) in found.0.values().flatten() {
-        let all = all
-            .iter()
-            .map(|(action, outcome)| (action, outcome.to_string()));
-        seats.insert(seat, all.collect());
-    }
-    serde_json::to_string(&seats).unwrap_or_default()
-}
-
-/// Reads what [`write_found`] wrote.
-///
-/// # Errors
-/// When it is something else.
-pub(super) fn read_found(text: &str) -> Result<Seats> {
-    let seats: BTreeMap<String, BTreeMap<String, String>> = serde_json::from_str(text.trim())?;
-    let outcome = |text: String| text.parse::<Outcome>().unwrap_or(Outcome::Odd(text));
-    Ok(seats
-        .into_iter()
-        .map(|(seat, all)| {
-            let all = all
-                .into_iter()
-                .map(|(action, text)| (action, outcome(text)));
-            (seat, all.collect())
-        })
-        .collect())
 }

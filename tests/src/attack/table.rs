@@ -1,44 +1,16 @@
-//! The expected table: one row for each action, with what is to come of it in every seat and
-//! without a sandbox.
+//! The expected tables: one row for each action, with what is to come of it in every column.
 //!
-//! The file has columns, so that roles that are alike stand in one: `@ NAME: SEAT SEAT …`. A row is
-//! `ACTION | WITHOUT | CELL CELL … | NOTE`. A cell is an outcome, or two with `/` between them:
-//! rootless and system mode. `A,B` means that either will do, where it is the machine that
+//! A file has columns, so that roles that are alike stand in one: `@ NAME: SEAT SEAT …`. A row is
+//! `ACTION | WITHOUT | CELL CELL … | NOTE`, where `WITHOUT` is what comes of it without a sandbox;
+//! attacks on a running daemon have no such part. A cell is an outcome, or two with `/` between
+//! them: rootless and system mode. `A,B` means that either will do, where it is the machine that
 //! decides. A row whose attack succeeds nowhere without a sandbox proves nothing and needs a note.
 
+use crate::attack::found::{CONTROL, Found, Mode};
 use crate::attack::outcome::Outcome;
+use crate::attack::part::Part;
 use anyhow::{Context as _, Result, bail, ensure};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// The file.
-pub const TEXT: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/expected/attack.txt"));
-
-/// How the daemon is deployed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
-    /// One ordinary user, with user namespaces.
-    Rootless,
-    /// Started by root, with a user for each role.
-    System,
-}
-
-impl Mode {
-    /// For reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Rootless => "rootless",
-            Self::System => "system",
-        }
-    }
-
-    const fn index(self) -> usize {
-        match self {
-            Self::Rootless => 0,
-            Self::System => 1,
-        }
-    }
-}
+use std::collections::BTreeSet;
 
 /// What will do in one place, by mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,17 +65,19 @@ impl std::fmt::Display for Cell {
 pub struct Row {
     /// What is tried.
     pub action: String,
-    /// Without a sandbox.
-    pub control: Cell,
+    /// Without a sandbox, where that has a meaning.
+    pub control: Option<Cell>,
     /// By column.
     pub cells: Vec<Cell>,
     /// Why it is as it is, where that isn't plain.
     pub note: String,
 }
 
-/// The table.
+/// A table.
 #[derive(Debug, Clone)]
 pub struct Table {
+    /// What it is about.
+    pub part: Part,
     /// Columns with the seats that share them.
     pub columns: Vec<(String, Vec<String>)>,
     /// In order.
@@ -115,21 +89,20 @@ impl Table {
     ///
     /// # Errors
     /// With the line that can't be read.
-    pub fn load() -> Result<Self> {
-        Self::parse(TEXT)
-    }
-
-    fn parse(text: &str) -> Result<Self> {
+    pub fn load(part: Part) -> Result<Self> {
         let mut table = Self {
+            part,
             columns: Vec::new(),
             rows: Vec::new(),
         };
-        for line in text.lines() {
+        for line in part.text().lines() {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            table.line(line).with_context(|| line.to_owned())?;
+            table
+                .line(line)
+                .with_context(|| format!("{}: {line}", part.file()))?;
         }
         Ok(table)
     }
@@ -143,8 +116,13 @@ impl Table {
             self.columns.push((name.trim().to_owned(), seats));
             return Ok(());
         }
-        let parts: Vec<_> = line.split('|').map(str::trim).collect();
-        let [action, control, cells, rest @ ..] = parts.as_slice() else {
+        let mut parts = line.split('|').map(str::trim);
+        let action = parts.next().unwrap_or_default();
+        let control = match self.part.has_control() {
+            true => Some(Cell::parse(parts.next().unwrap_or_default())?),
+            false => None,
+        };
+        let Some(cells) = parts.next() else {
             bail!("a row is `ACTION | WITHOUT | CELLS | NOTE`");
         };
         let cells: Vec<_> = cells
@@ -158,10 +136,10 @@ impl Table {
             self.columns.len()
         );
         self.rows.push(Row {
-            action: (*action).to_owned(),
-            control: Cell::parse(control)?,
+            action: action.to_owned(),
+            control,
             cells,
-            note: rest.join("|"),
+            note: parts.collect::<Vec<_>>().join("|"),
         });
         Ok(())
     }
@@ -172,12 +150,23 @@ impl Table {
         self.rows.iter().find(|row| row.action == action)
     }
 
-    /// What is expected of an action in a seat.
+    /// What is expected of an action in a seat, or without any.
     #[must_use]
     pub fn cell(&self, seat: &str, action: &str) -> Option<&Cell> {
+        let row = self.row(action)?;
+        if seat == CONTROL {
+            return row.control.as_ref();
+        }
         let has = |(_, seats): &(String, Vec<String>)| seats.iter().any(|known| known == seat);
-        let column = self.columns.iter().position(has)?;
-        self.row(action)?.cells.get(column)
+        row.cells.get(self.columns.iter().position(has)?)
+    }
+
+    /// The seats of all columns, and the one without a sandbox.
+    pub fn seats(&self) -> impl Iterator<Item = &str> {
+        let seats = self.columns.iter().flat_map(|(_, seats)| seats);
+        seats
+            .map(String::as_str)
+            .chain(self.part.has_control().then_some(CONTROL))
     }
 
     /// Writes the file anew from what was found. What was expected before and holds stays as it
@@ -185,22 +174,25 @@ impl Table {
     ///
     /// # Errors
     /// When seats of one column differ.
-    pub fn rewritten(&self, groups: &[(&str, Vec<&str>)], found: &Found) -> Result<String> {
-        let mut text: String = TEXT
+    pub fn rewritten(&self, found: &Found) -> Result<String> {
+        let head = self
+            .part
+            .text()
             .lines()
-            .take_while(|line| !line.contains('|'))
-            .fold(String::new(), |text, line| text + line + "\n");
+            .take_while(|line| !line.contains('|'));
+        let mut text: String = head.fold(String::new(), |text, line| text + line + "\n");
         text.truncate(text.trim_end().len());
         text.push('\n');
-        let names: Vec<_> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
-        for (group, actions) in groups {
+        for (group, actions) in self.part.groups() {
+            let mut parts = vec![format!("# {group}")];
+            parts.extend(self.part.has_control().then(|| "without".to_owned()));
             let mut lines = vec![Line {
-                parts: [&format!("# {group}"), "without"].map(str::to_owned).into(),
-                cells: names.iter().map(|name| (*name).to_owned()).collect(),
+                parts,
+                cells: self.columns.iter().map(|(name, _)| name.clone()).collect(),
                 note: String::new(),
             }];
             for action in actions {
-                lines.push(self.found_line(action, found)?);
+                lines.push(self.found_line(&action, found)?);
             }
             text.push('\n');
             text.push_str(&aligned(&lines));
@@ -209,23 +201,28 @@ impl Table {
     }
 
     fn found_line(&self, action: &str, found: &Found) -> Result<Line> {
-        let before = self.row(action);
-        let control = found.cell("control", action, before.map(|row| &row.control))?;
+        let found_in =
+            |seat: &str| found_cell(found, self.part, seat, action, self.cell(seat, action));
+        let mut parts = vec![action.to_owned()];
+        if self.part.has_control() {
+            parts.push(found_in(CONTROL)?.to_string());
+        }
         let mut cells = Vec::new();
-        for (index, (name, seats)) in self.columns.iter().enumerate() {
-            let kept = before.and_then(|row| row.cells.get(index));
+        for (name, seats) in &self.columns {
             let mut all = Vec::new();
             for seat in seats {
-                all.push(found.cell(seat, action, kept)?.to_string());
+                all.push(found_in(seat)?.to_string());
             }
             all.dedup();
             ensure!(all.len() == 1, "{action}: {name} is no one column: {all:?}");
             cells.extend(all);
         }
         Ok(Line {
-            parts: vec![action.to_owned(), control.to_string()],
+            parts,
             cells,
-            note: before.map_or(String::new(), |row| row.note.clone()),
+            note: self
+                .row(action)
+                .map_or(String::new(), |row| row.note.clone()),
         })
     }
 }
@@ -260,63 +257,63 @@ fn aligned(lines: &[Line]) -> String {
     text
 }
 
-/// What came of everything: by mode, seat (`control` for none) and action.
-#[derive(Debug, Clone, Default)]
-pub struct Found(pub BTreeMap<Mode, BTreeMap<String, BTreeMap<String, Outcome>>>);
-
-impl Found {
-    /// The outcome of one action.
-    #[must_use]
-    pub fn outcome(&self, mode: Mode, seat: &str, action: &str) -> Option<&Outcome> {
-        self.0.get(&mode)?.get(seat)?.get(action)
-    }
-
-    /// What was found as a cell; `before` where all of it will do.
-    fn cell(&self, seat: &str, action: &str, before: Option<&Cell>) -> Result<Cell> {
-        let mut modes = [Mode::Rootless, Mode::System].map(|mode| {
-            let kept = before.map(|cell| cell.of(mode).clone()).unwrap_or_default();
-            match self.outcome(mode, seat, action) {
-                Some(outcome) if !kept.contains(outcome) => BTreeSet::from([outcome.clone()]),
-                _ => kept,
-            }
-        });
-        // A mode that was not tried is taken to be as the other one.
-        if modes[0].is_empty() {
-            modes[0] = modes[1].clone();
+/// What was found as a cell; `before` where all of it will do.
+fn found_cell(
+    found: &Found,
+    part: Part,
+    seat: &str,
+    action: &str,
+    before: Option<&Cell>,
+) -> Result<Cell> {
+    let mut modes = [Mode::Rootless, Mode::System].map(|mode| {
+        let kept = before.map(|cell| cell.of(mode).clone()).unwrap_or_default();
+        match found.outcome(mode, part, seat, action) {
+            Some(outcome) if !kept.contains(outcome) => BTreeSet::from([outcome.clone()]),
+            _ => kept,
         }
-        if modes[1].is_empty() {
-            modes[1] = modes[0].clone();
-        }
-        ensure!(!modes[0].is_empty(), "{action} was not tried in {seat}");
-        Ok(Cell(modes))
+    });
+    // A mode that was not tried is taken to be as the other one.
+    if modes[0].is_empty() {
+        modes[0] = modes[1].clone();
     }
+    if modes[1].is_empty() {
+        modes[1] = modes[0].clone();
+    }
+    ensure!(!modes[0].is_empty(), "{action} was not tried in {seat}");
+    Ok(Cell(modes))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::attack::actions;
     use crate::attack::seat::Seat;
 
     #[test]
-    fn the_table_has_every_action_and_every_seat_once() {
-        let table = Table::load().unwrap();
-        let mut seats: Vec<_> = table.columns.iter().flat_map(|(_, s)| s.clone()).collect();
+    fn the_tables_have_every_action_and_every_seat_once() {
+        for part in Part::ALL {
+            let table = Table::load(part).unwrap();
+            let seats: Vec<_> = table.seats().collect();
+            let distinct: BTreeSet<_> = seats.iter().collect();
+            assert_eq!(seats.len(), distinct.len(), "{part:?}");
+            let rows: Vec<_> = table.rows.iter().map(|row| row.action.clone()).collect();
+            let tried: Vec<_> = part.groups().into_iter().flat_map(|(_, all)| all).collect();
+            assert_eq!(rows, tried);
+        }
+        let table = Table::load(Part::Sandbox).unwrap();
+        let mut seats: Vec<_> = table.seats().map(str::to_owned).collect();
         let mut wanted: Vec<_> = Seat::all().iter().map(ToString::to_string).collect();
+        wanted.push(CONTROL.to_owned());
         seats.sort();
         wanted.sort();
         assert_eq!(seats, wanted);
-        let rows: Vec<_> = table.rows.iter().map(|row| row.action.as_str()).collect();
-        let tried: Vec<_> = actions::all().map(|(_, action)| action.name).collect();
-        assert_eq!(rows, tried);
     }
 
     #[test]
     fn every_attack_succeeds_without_a_sandbox_or_says_why_it_can_not() {
-        for row in Table::load().unwrap().rows {
+        for row in Table::load(Part::Sandbox).unwrap().rows {
             assert!(
-                row.control.shows_breach() || !row.note.is_empty(),
+                row.control.unwrap().shows_breach() || !row.note.is_empty(),
                 "{} proves nothing",
                 row.action
             );
@@ -324,14 +321,16 @@ mod tests {
     }
 
     #[test]
-    fn what_succeeds_inside_says_why_it_may() {
-        for row in Table::load().unwrap().rows {
-            let breach = row.cells.iter().any(Cell::shows_breach);
-            assert!(
-                !breach || !row.note.is_empty(),
-                "{} has no note",
-                row.action
-            );
+    fn what_succeeds_says_why_it_may() {
+        for part in Part::ALL {
+            for row in Table::load(part).unwrap().rows {
+                let breach = row.cells.iter().any(Cell::shows_breach);
+                assert!(
+                    !breach || !row.note.is_empty(),
+                    "{} has no note",
+                    row.action
+                );
+            }
         }
     }
 

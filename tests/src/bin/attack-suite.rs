@@ -4,8 +4,7 @@
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use mono_tests::attack::{self, Options, report, table};
-use std::path::Path;
+use mono_tests::attack::{self, Options, found};
 use std::process::ExitCode;
 
 /// A hostile program inside every sandbox tries what must not work.
@@ -49,19 +48,18 @@ fn run(arguments: &Arguments) -> Result<bool> {
     let options = Options {
         role: arguments.role.clone(),
         mode: arguments.mode.map(|mode| match mode {
-            Mode::Rootless => table::Mode::Rootless,
-            Mode::System => table::Mode::System,
+            Mode::Rootless => found::Mode::Rootless,
+            Mode::System => found::Mode::System,
         }),
     };
     if arguments.found {
-        println!("{}", report::write_found(&attack::found(&options)?));
+        println!("{}", attack::found(&options)?.written());
         return Ok(true);
     }
     let report = attack::run(&options)?;
     print!("{}", report.text());
     if arguments.bless {
-        let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("expected/attack.txt");
-        std::fs::write(place, report.rewritten()?)?;
+        report.bless()?;
     }
     if arguments.json {
         println!("{}", report.json());

@@ -3,9 +3,13 @@
 #![forbid(unsafe_code)]
 
 use mono_tests::attack::hostile;
+use mono_tests::attack::live::{secrets, worker};
 
 fn main() {
-    let outcome = match std::env::args().nth(1).as_deref() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let outcome = match arguments.get(1).map(String::as_str) {
+        _ if worker::is_started_by_daemon() => worker::serve(),
+        Some("search") => secrets::serve_as_server(arguments[2].as_ref()),
         Some("ran") => Ok(hostile::ran()),
         Some("victim") => hostile::be_victim(),
         _ => hostile::obey(),

@@ -1,0 +1,485 @@
+//! Daemons with hostile workers: started, listened to, compared with how they were.
+
+use crate::attack::live::control::Attack;
+use crate::attack::live::worker::{MARK, TARGET};
+use crate::attack::live::{AFTERWARDS, Outcomes, ROLES, bridge, channel, edges, secrets};
+use crate::attack::outcome::Outcome;
+use crate::daemon::{Daemon, Setup, wait_for};
+use crate::fuzz::measure::{Mark, Process};
+use crate::http;
+use crate::model::Model;
+use crate::processes::below;
+use anyhow::{Context as _, Result, bail};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The programs that a daemon starts by way of its launcher.
+const WORKERS: [&str; 6] = [
+    "mono-store",
+    "mono-artifact",
+    "mono-egress",
+    "mono-app-bridge",
+    "mono-channel",
+    "mono-run",
+];
+/// An outcome comes within this, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// The supervisor may grow by so much: what its allocator keeps after many workers came and went.
+const GROWTH: u64 = 12 << 20;
+/// How much slower others may be, beside twice as slow: two processors are shared with everything.
+const SLACK: Duration = Duration::from_millis(15);
+/// A daemon with its workers has no more processes than this.
+const FEW: usize = 16;
+/// Requests of a measurement.
+const SAMPLES: usize = 15;
+
+/// A folder of programs with the hostile one in place of some.
+fn libexec(programs: &Path, hostile: &[&str]) -> Result<TempDir> {
+    let folder = TempDir::with_prefix("mono-libexec-")?;
+    for name in WORKERS.into_iter().chain(["mono-launch"]) {
+        let of = if hostile.contains(&name) {
+            "attack-worker"
+        } else {
+            name
+        };
+        symlink(programs.join(of), folder.path().join(name))?;
+    }
+    Ok(folder)
+}
+
+fn setup(libexec: &TempDir, attack: &str) -> Result<Setup> {
+    let folder = libexec.path().to_string_lossy().into_owned();
+    Ok(Setup::new()?
+        .argument("--libexec")
+        .argument(&folder)
+        .environment("MONO_LOG", &format!("info,{TARGET}{attack}=info")))
+}
+
+/// The lines of a worker that the supervisor has logged, with their levels.
+fn lines<'a>(log: &'a str, role: &str) -> Vec<&'a str> {
+    let wanted = format!("role={role} ");
+    let quoted = format!("role=\"{role}\" ");
+    let is_of = |line: &&str| {
+        let line = format!("{line} ");
+        line.contains(&wanted) || line.contains(&quoted)
+    };
+    log.lines().filter(is_of).collect()
+}
+
+/// What a worker has reported of an attack: `over NAME OUTCOME`.
+fn over<'a>(lines: &[&'a str], name: &str) -> Option<&'a str> {
+    let wanted = format!("{MARK} over {name} ");
+    lines.iter().find_map(|line| {
+        let (_, rest) = line.split_once(&wanted)?;
+        Some(rest)
+    })
+}
+
+fn outcome(words: Option<&str>) -> Outcome {
+    let word = words
+        .and_then(|words| words.split(' ').next())
+        .unwrap_or("");
+    word.parse()
+        .unwrap_or_else(|_| Outcome::Odd(word.to_owned()))
+}
+
+fn until<T>(daemon: &Daemon, what: &str, wish: impl Fn(&str) -> Option<T>) -> Result<T> {
+    until_in(&|| daemon.log(), what, wish)
+}
+
+fn until_in<T>(
+    log: &dyn Fn() -> String,
+    what: &str,
+    wish: impl Fn(&str) -> Option<T>,
+) -> Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = wish(&log()) {
+            return Ok(found);
+        }
+        if Instant::now() > deadline {
+            bail!("not in time: {what}\n{}", log());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// One attack from every worker at once.
+pub(super) fn control(programs: &Path, attack: &Attack) -> Result<Outcomes> {
+    let libexec = libexec(programs, &WORKERS)?;
+    let mut daemon = setup(&libexec, attack.name)?.launch()?;
+    let pid = daemon.pid();
+    let mut all = Outcomes::new();
+    for role in ROLES {
+        let came = until(&daemon, &format!("{} of {role}", attack.name), |log| {
+            let lines = lines(log, role);
+            if let Some(words) = over(&lines, attack.name) {
+                return Some(outcome(Some(words)));
+            }
+            // Ended before it could say so: its reason, then its end.
+            let reason = lines.iter().any(|line| line.contains("ERROR"));
+            let end = lines
+                .iter()
+                .any(|line| line.contains("WARN") && line.contains("SIGKILL"));
+            let quiet = attack.name == "packet-of-nothing";
+            (end && (reason || quiet)).then_some(Outcome::Ended)
+        })?;
+        let made = || BTreeMap::from([(attack.name.to_owned(), came.clone())]);
+        all.insert(role.to_owned(), made());
+    }
+    // Whatever its workers do, it answers its operator.
+    daemon.wait_until("answering", |status| status["workers"].is_array())?;
+    anyhow::ensure!(daemon.pid() == pid, "the daemon is another one");
+    daemon.kill_daemon()?;
+    Ok(all)
+}
+
+/// How a daemon was.
+struct Before {
+    process: Process,
+    mark: Mark,
+    workers: Vec<(String, i32)>,
+    latency: Duration,
+}
+
+impl Before {
+    fn of(daemon: &Daemon, roles: &[&str]) -> Result<Self> {
+        let process = Process::of(daemon.pid().unsigned_abs());
+        let workers = roles
+            .iter()
+            .map(|role| Ok(((*role).to_owned(), daemon.worker(role)?)))
+            .collect::<Result<_>>()?;
+        Ok(Self {
+            latency: latency(daemon)?,
+            mark: process.mark()?,
+            process,
+            workers,
+        })
+    }
+
+    /// What is different now; `nothing` for what isn't.
+    fn compared(
+        &self,
+        daemon: &mut Daemon,
+        meanwhile: Meanwhile,
+    ) -> Result<BTreeMap<String, Outcome>> {
+        let odd = |words: String| Outcome::Odd(words.replace(char::is_whitespace, "_"));
+        let mut all = BTreeMap::new();
+        let mut note = |name: &str, wrong: Option<String>| {
+            all.insert(name.to_owned(), wrong.map_or(Outcome::Nothing, odd));
+        };
+        let other = self
+            .workers
+            .iter()
+            .find(|(role, pid)| daemon.worker(role).ok() != Some(*pid));
+        note(
+            AFTERWARDS[0],
+            other.map(|(role, _)| format!("another {role}")),
+        );
+        // Channels that have just ended are closed one by one.
+        let allowed = self.mark.descriptors;
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let mut now = self.process.descriptors()?;
+        while now > allowed && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(50));
+            now = self.process.descriptors()?;
+        }
+        note(
+            AFTERWARDS[1],
+            (now > allowed).then(|| format!("{now} descriptors after {allowed}")),
+        );
+        let grown = self
+            .process
+            .mark()?
+            .resident
+            .saturating_sub(self.mark.resident);
+        note(
+            AFTERWARDS[2],
+            (grown > GROWTH).then(|| format!("{grown} bytes more")),
+        );
+        let answers = daemon.run(&["runs", "list", "--json"])?;
+        note(
+            AFTERWARDS[3],
+            (!answers.status.success()).then(|| "the store does not answer".to_owned()),
+        );
+        let (bound, took) = (self.latency * 2 + SLACK, meanwhile.latency);
+        note(
+            AFTERWARDS[4],
+            (took > bound).then(|| format!("{took:?} after {:?}", self.latency)),
+        );
+        note(AFTERWARDS[5], meanwhile.large_answer);
+        Ok(all)
+    }
+}
+
+/// The median time of a request that passes the supervisor and the store.
+fn latency(daemon: &Daemon) -> Result<Duration> {
+    let mut samples = Vec::new();
+    for _ in 0..SAMPLES {
+        let start = Instant::now();
+        let answer = daemon.run(&["runs", "list", "--json"])?;
+        anyhow::ensure!(answer.status.success(), "the store does not answer");
+        samples.push(start.elapsed());
+    }
+    samples.sort();
+    Ok(samples[SAMPLES / 2])
+}
+
+/// A hostile run, attack by attack, against the owners of its channels and the channel worker.
+pub(super) fn edges(programs: &Path) -> Result<Outcomes> {
+    let libexec = libexec(programs, &["mono-run"])?;
+    let mut daemon = setup(&libexec, "run-by-order")?.start()?;
+    let api = daemon.api()?;
+    let mut all = Outcomes::new();
+    // Whatever is made lazily is made.
+    for turn in 0..3 {
+        run(&daemon, &api, "behave", turn)?;
+    }
+    let owners: Vec<_> = edges::COLUMNS.iter().map(|(_, who)| *who).collect();
+    let before = Before::of(&daemon, &owners)?;
+    let mut meanwhile = Meanwhile::default();
+    for (name, turn) in edges::names().into_iter().zip(3..) {
+        let words = match name.as_str() {
+            edges::FLOODING => {
+                // Until a quiet moment shows that it isn't the flood, but not for ever.
+                let mut tries = 0;
+                loop {
+                    let (words, measured) =
+                        while_held(&daemon, &api, &name, turn + tries * 1_000, "made ", latency)?;
+                    meanwhile.latency = measured;
+                    tries += 1;
+                    if measured <= before.latency * 2 + SLACK || tries == 3 {
+                        break words;
+                    }
+                }
+            }
+            edges::IN_FLIGHT => {
+                let (words, answer) =
+                    while_held(&daemon, &api, &name, turn, "holds ", large_answer)?;
+                meanwhile.large_answer = answer;
+                words
+            }
+            _ => run(&daemon, &api, &name, turn)?,
+        };
+        for pair in words.split_whitespace() {
+            let (who, what) = pair.split_once('=').context("no outcome")?;
+            all.entry(who.to_owned())
+                .or_default()
+                .insert(name.clone(), outcome(Some(what)));
+        }
+    }
+    let afterwards = before.compared(&mut daemon, meanwhile)?;
+    for who in owners {
+        all.entry(who.to_owned())
+            .or_default()
+            .extend(afterwards.clone());
+    }
+    Ok(all)
+}
+
+/// One turn with this attack; what the run tells of it.
+fn run(daemon: &Daemon, api: &str, name: &str, turn: usize) -> Result<String> {
+    let told = format!("told-{turn}");
+    // Its run fails, whatever comes of the attack, and sooner than the run is at its end.
+    http::complete(api, &format!("attack-{turn}"), &format!("{name} {told}"))?;
+    let whole = daemon.workspace().join(format!("{told}.whole"));
+    until(daemon, name, |_| fs::read_to_string(&whole).ok())
+}
+
+/// Looks at something while an attack is held up, from its line with this word on.
+fn while_held<T>(
+    daemon: &Daemon,
+    api: &str,
+    name: &str,
+    turn: usize,
+    word: &str,
+    look: impl Fn(&Daemon) -> Result<T>,
+) -> Result<(String, T)> {
+    let seen = daemon.log().len();
+    std::thread::scope(|scope| {
+        let held = scope.spawn(|| run(daemon, api, name, turn));
+        let line = format!("{MARK} {word}");
+        until(daemon, name, |log| {
+            log.get(seen..)?.contains(&line).then_some(())
+        })?;
+        let looked = look(daemon)?;
+        let words = held.join();
+        let words = words.map_err(|_| anyhow::anyhow!("{name} panicked"))??;
+        Ok((words, looked))
+    })
+}
+
+/// What was seen while an attack was held up.
+#[derive(Debug, Default)]
+struct Meanwhile {
+    latency: Duration,
+    large_answer: Option<String>,
+}
+
+/// An answer of the store that doesn't fit a packet and comes as a descriptor; what is wrong.
+fn large_answer(daemon: &Daemon) -> Result<Option<String>> {
+    const PACKET: usize = 32 * 1024;
+    let newest = daemon.json(&["runs", "list", "--limit", "3"])?;
+    let mut largest = 0;
+    for run in newest["runs"].as_array().into_iter().flatten() {
+        let id = run["runId"].as_str().unwrap_or_default();
+        let answer = daemon.run(&["runs", "show", id, "--json"])?;
+        if !answer.status.success() {
+            return Ok(Some(String::from_utf8_lossy(&answer.stderr).into_owned()));
+        }
+        largest = largest.max(answer.stdout.len());
+    }
+    Ok((largest <= PACKET).then(|| format!("only {largest} bytes")))
+}
+
+fn listed(daemon: &Daemon, role: &str, names: &[&str]) -> Result<BTreeMap<String, Outcome>> {
+    let mut all = BTreeMap::new();
+    for name in names {
+        let words = until(daemon, name, |log| {
+            over(&lines(log, role), name).map(|words| outcome(Some(words)))
+        })?;
+        all.insert((*name).to_owned(), words);
+    }
+    Ok(all)
+}
+
+/// A hostile channel worker.
+pub(super) fn channel(programs: &Path) -> Result<Outcomes> {
+    let libexec = libexec(programs, &["mono-channel"])?;
+    let mut setup = setup(&libexec, "channel-by-list")?;
+    setup.config["concurrency"] = json!({ "maxConcurrentRuns": 1, "maxPendingRuns": 8 });
+    let mut daemon = setup.start()?;
+    let role = "channel-openai";
+    let mut found = listed(&daemon, role, &channel::NAMES)?;
+    // The operator's own turn finds its place when the queue is empty again.
+    let deadline = Instant::now() + PATIENCE;
+    let answered = loop {
+        let sent = daemon.send("terminal:after", "hello")?;
+        if sent.code == 0 || Instant::now() > deadline {
+            break sent.code == 0;
+        }
+    };
+    let last = found.get_mut(channel::NAMES[6]).context("no flood")?;
+    if !answered {
+        *last = Outcome::Odd("the_queue_stays_full".into());
+    }
+    daemon.kill_daemon()?;
+    Ok(Outcomes::from([(role.to_owned(), found)]))
+}
+
+/// A hostile app-bridge.
+pub(super) fn bridge(programs: &Path) -> Result<Outcomes> {
+    let libexec = libexec(programs, &["mono-app-bridge"])?;
+    let setup = setup(&libexec, "bridge-by-list")?;
+    let setup = setup.server(bridge::SERVER, "/bin/cat".as_ref(), &[], &[]);
+    let mut daemon = setup.launch()?;
+    let role = "app-bridge";
+    let mut found = listed(&daemon, role, &bridge::NAMES[..3])?;
+    found.extend(listed(&daemon, role, &bridge::NAMES[3..])?);
+    // It ends, and with it all that it had started.
+    anyhow::ensure!(below(daemon.pid()).len() > FEW, "no servers were started");
+    daemon.kill(daemon.worker(role)?)?;
+    let deadline = Instant::now() + PATIENCE;
+    while below(daemon.pid()).len() > FEW && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if below(daemon.pid()).len() > FEW {
+        found.insert(bridge::NAMES[3].to_owned(), Outcome::Done);
+    }
+    daemon.wait_until("answering", |status| status["workers"].is_array())?;
+    daemon.kill_daemon()?;
+    Ok(Outcomes::from([(role.to_owned(), found)]))
+}
+
+/// Everything that can be read in a daemon that holds secrets, by a server and by every worker.
+pub(super) fn search(programs: &Path) -> Result<Outcomes> {
+    let canaries = secrets::canaries();
+    let model = Model::start()?;
+    let libexec = libexec(programs, &WORKERS)?;
+    let mut setup = Setup::new()?.model(model.address(), "openai-chat");
+    let folder = setup.folder().to_owned();
+    fs::write(folder.join("model.key"), &canaries.key)?;
+    fs::set_permissions(folder.join("model.key"), PermissionsExt::from_mode(0o600))?;
+    setup.config["providers"]["test"]["apiKeyFile"] = json!("model.key");
+    // Somewhere in the configuration, where no worker has a use for it.
+    let unused = format!("https://{}.invalid/v1", canaries.configuration);
+    setup.config["providers"]["unused"] = json!({ "baseUrl": unused, "wire": "openai-chat" });
+    let report = setup.workspace().join("found.txt");
+    let program = programs.join("attack-worker");
+    let place = report.to_string_lossy().into_owned();
+    let mut daemon = setup
+        .server("hostile", &program, &["search", &place], &[&program])
+        .environment("MONO_SECRET", &canaries.environment)
+        .start()?;
+    // The server is started for the turn, and the turn is kept.
+    daemon.send(
+        "terminal:secret",
+        &format!("keep {}", canaries.conversation),
+    )?;
+    wait_for("the server's report", || {
+        fs::read_to_string(&report).is_ok_and(|text| text.ends_with('.'))
+    })?;
+    let mut all = Outcomes::from([(
+        "mcp-server".to_owned(),
+        as_outcomes(&fs::read_to_string(&report)?),
+    )]);
+    daemon.stop()?;
+
+    // The same daemon with all its secrets, and not one honest worker.
+    let log = folder.join("hostile.log");
+    let mut child = Command::new(programs.join("monod"))
+        .arg("--config")
+        .arg(folder.join("mono-agent.config.json"))
+        .arg("--socket")
+        .arg(folder.join("monod.sock"))
+        .arg("--libexec")
+        .arg(libexec.path())
+        .env("MONO_LOG", format!("info,{TARGET}search=info"))
+        .env("MONO_SECRET", &canaries.environment)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(&log)?)
+        .spawn()?;
+    let read = || fs::read_to_string(&log).unwrap_or_default();
+    let mut found = Ok(());
+    for role in ROLES {
+        let words = until_in(&read, &format!("the search of {role}"), |log| {
+            let wanted = format!("{MARK} found ");
+            let said = |line: &&str| Some(line.split_once(&wanted)?.1.to_owned());
+            lines(log, role).iter().find_map(said)
+        });
+        match words {
+            Ok(words) => {
+                all.insert(role.to_owned(), as_outcomes(&format!("found {words}")));
+            }
+            Err(e) => found = Err(e),
+        }
+    }
+    child.kill()?;
+    child.wait()?;
+    found.map(|()| all)
+}
+
+/// `found KEY CONVERSATION.` as outcomes of the four searches.
+fn as_outcomes(words: &str) -> BTreeMap<String, Outcome> {
+    let found = words.split_once("found ").map_or("", |(_, rest)| rest);
+    let found = found.split('.').next().unwrap_or("");
+    secrets::SECRETS
+        .into_iter()
+        .map(|what| {
+            let seen = found.split(' ').any(|word| word == what);
+            let outcome = if seen {
+                Outcome::Done
+            } else {
+                Outcome::Nothing
+            };
+            (secrets::search_name(what), outcome)
+        })
+        .collect()
+}
