@@ -2,7 +2,8 @@
 //! reads its events. The person's message names the attack, which is made on all channels at once,
 //! and the file in the workspace that takes what came of it.
 
-use crate::attack::live::wire::{Heard, MOST_DESCRIPTORS, Said, Wire, packet};
+use crate::attack::live::edge_attacks::ATTACKS;
+use crate::attack::live::wire::{Heard, Said, Wire, packet};
 use crate::attack::live::worker::{Session, report};
 use crate::fuzz::packet::Seeds;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -12,9 +13,9 @@ use ipc_proto::chat::{Block, ChatMessage, ChatRole, ModelRequest};
 use ipc_proto::edges::artifact::{Request as Artifact, Root};
 use ipc_proto::edges::control::{EdgeName, ToWorker};
 use ipc_proto::edges::{egress, events, store};
-use ipc_proto::frame::{HEADER, Header, MAX_PACKET};
+use ipc_proto::frame::Header;
 use ipc_proto::message::Message;
-use ipc_proto::table::{CANCEL, CREDIT, FAULT, Guard, RULES};
+use ipc_proto::table::{FAULT, Guard, RULES};
 use nix::fcntl::{FcntlArg, OFlag, SealFlag, fcntl, open};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::stat::Mode;
@@ -38,24 +39,22 @@ pub enum Expect {
 }
 
 /// An end or an answer comes within this, however busy the machine is.
-const WITHIN: Duration = Duration::from_secs(15);
+pub(super) const WITHIN: Duration = Duration::from_secs(15);
 /// Long enough for an end that comes.
 const SILENCE: Duration = Duration::from_millis(300);
 /// How long a flood is held up.
-const HELD: Duration = Duration::from_millis(1_500);
+pub(super) const HELD: Duration = Duration::from_millis(1_500);
 /// The attack that is held up while others must go on sending descriptors.
 pub const IN_FLIGHT: &str = "descriptors-on-their-way";
 /// The attack that is held up while others must go on answering.
 pub const FLOODING: &str = "flood-without-reading";
-/// Packets of a flood: many times what the socket's buffers hold.
-const FLOOD: u64 = 20_000;
 
 /// A channel under attack.
 pub struct Edge<'a> {
-    name: EdgeName,
-    wire: &'a Wire,
+    pub(super) name: EdgeName,
+    pub(super) wire: &'a Wire,
     seeds: &'a Seeds,
-    workspace: PathBuf,
+    pub(super) workspace: PathBuf,
 }
 
 /// An attack.
@@ -63,11 +62,7 @@ pub struct Edge<'a> {
 pub struct Attack {
     /// Unique.
     pub name: &'static str,
-    act: fn(&Edge<'_>) -> Result<Expect>,
-}
-
-const fn attack(name: &'static str, act: fn(&Edge<'_>) -> Result<Expect>) -> Attack {
-    Attack { name, act }
+    pub(super) act: fn(&Edge<'_>) -> Result<Expect>,
 }
 
 /// The channels of a run by the name of who is at the other end.
@@ -79,235 +74,11 @@ pub const COLUMNS: [(EdgeName, &str); 5] = [
     (EdgeName::Events, "channel-openai"),
 ];
 
-/// All but the sweep over every kind.
-pub const ATTACKS: &[Attack] = &[
-    // The control: what a run may say is answered.
-    attack("behave", |e| match e.name {
-        EdgeName::Artifact => e.publish(INSIDE, e.inside()?),
-        _ => {
-            e.say(&e.valid()?)?;
-            Ok(Expect::Answer)
-        }
-    }),
-    attack("packet-of-another-version", |e| {
-        e.changed(|bytes| bytes[0] = 9)
-    }),
-    attack("packet-of-a-few-bytes", |e| {
-        e.changed(|bytes| bytes.truncate(HEADER - 1))
-    }),
-    attack("packet-cut-off", |e| {
-        e.changed(|bytes| bytes.truncate(bytes.len() - 1))
-    }),
-    attack("packet-with-more", |e| e.changed(|bytes| bytes.push(0))),
-    attack("packet-too-large", |e| {
-        e.changed(|bytes| bytes.resize(MAX_PACKET + 1, 0))
-    }),
-    attack("packet-with-reserved-bytes", |e| {
-        e.changed(|bytes| bytes[HEADER - 1] = 1)
-    }),
-    attack("packet-of-nothing", |e| e.changed(Vec::clear)),
-    attack("kind-that-nobody-knows", |e| {
-        e.say(&packet(0xfffe, 1, 0, &[]))?;
-        Ok(Expect::End)
-    }),
-    attack("body-of-another-kind", |e| {
-        let (kind, other) = match e.name {
-            EdgeName::Store => (0x0202, 0x0203),
-            EdgeName::Artifact => (0x0302, 0x0303),
-            EdgeName::Egress => (0x0401, 0x0402),
-            EdgeName::AppBridge => (0x0501, 0x0502),
-            _ => (0x0602, 0x0603),
-        };
-        e.say(&packet(kind, 1, 0, e.body(other)))?;
-        Ok(Expect::End)
-    }),
-    attack("descriptor-where-none-belongs", |e| e.with_descriptors(1)),
-    attack("descriptors-253", |e| e.with_descriptors(MOST_DESCRIPTORS)),
-    attack("descriptor-unannounced", |e| {
-        let file = File::open("/dev/null")?;
-        let kind = e.plain_kind();
-        let bytes = packet(kind, 1, 0, e.body(kind));
-        e.say_with(&bytes, &[file.as_raw_fd()])?;
-        Ok(Expect::End)
-    }),
-    attack("descriptor-only-announced", |e| {
-        let kind = e.body_kind();
-        e.say(&packet(kind, 1, 1, e.body(kind)))?;
-        Ok(Expect::End)
-    }),
-    attack("body-without-its-descriptor", |e| e.with_body(40_000, None)),
-    attack("body-is-a-fifo", |e| {
-        let path = e.workspace.join(fresh("fifo"));
-        nix::unistd::mkfifo(&path, Mode::S_IRWXU)?;
-        e.with_body(
-            40_000,
-            Some(opened(&path, OFlag::O_RDWR | OFlag::O_NONBLOCK)?),
-        )
-    }),
-    attack("body-is-a-socket", |e| {
-        let (one, _other) = ipc_proto::link::pair()?;
-        e.with_body(40_000, Some(one))
-    }),
-    attack("body-is-a-device", |e| {
-        e.with_body(40_000, Some(File::open("/dev/zero")?.into()))
-    }),
-    attack("body-can-still-change", |e| {
-        let file = memfd_create(c"attack", MFdFlags::MFD_ALLOW_SEALING)?;
-        nix::unistd::ftruncate(&file, 40_000)?;
-        e.with_body(40_000, Some(file))
-    }),
-    attack("body-of-another-length", |e| {
-        e.with_body(50_000, Some(sealed(40_000)?))
-    }),
-    attack("body-of-a-gigabyte", |e| {
-        e.with_body(1 << 30, Some(sealed(1 << 30)?))
-    }),
-    attack("body-of-more-than-there-is", |e| {
-        e.with_body(u64::MAX, Some(sealed(40_000)?))
-    }),
-    attack("body-of-no-meaning", |e| {
-        e.with_body(40_000, Some(sealed(40_000)?))
-    }),
-    attack("file-is-a-fifo", |e| {
-        let name = fresh("fifo");
-        let path = e.workspace.join(&name);
-        nix::unistd::mkfifo(&path, Mode::S_IRWXU)?;
-        e.publish(&name, opened(&path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?)
-    }),
-    attack("file-is-a-socket", |e| {
-        let (one, _other) = ipc_proto::link::pair()?;
-        e.publish(INSIDE, one)
-    }),
-    attack("file-is-a-device", |e| {
-        e.publish(INSIDE, File::open("/dev/zero")?.into())
-    }),
-    attack("file-is-a-folder", |e| {
-        e.publish("folder", opened(&e.workspace, OFlag::O_DIRECTORY)?)
-    }),
-    attack("file-is-memory", |e| e.publish(INSIDE, sealed(100)?)),
-    attack("file-is-the-system's", |e| {
-        e.publish(INSIDE, File::open("/etc/passwd")?.into())
-    }),
-    attack("file-of-another-path", |e| {
-        let other = e.workspace.join(fresh("other.txt"));
-        fs::write(&other, "other")?;
-        let other = File::open(other)?;
-        e.publish(INSIDE, other.into())
-    }),
-    attack("file-by-a-link", |e| {
-        let name = fresh("link.txt");
-        std::os::unix::fs::symlink("/etc/passwd", e.workspace.join(&name))?;
-        e.publish(&name, File::open("/etc/passwd")?.into())
-    }),
-    attack("file-out-of-the-workspace", |e| {
-        e.publish("../../../etc/passwd", File::open("/etc/passwd")?.into())
-    }),
-    attack("once-only-twice", |e| {
-        let kind = match e.name {
-            EdgeName::Store => 0x0201,
-            EdgeName::Artifact => 0x0302,
-            EdgeName::Events => 0x0601,
-            _ => return Ok(Expect::Untried),
-        };
-        e.say(&packet(kind, 1, 0, e.body(kind)))?;
-        e.say(&packet(kind, 2, 0, e.body(kind)))?;
-        Ok(Expect::End)
-    }),
-    attack("end-twice", |e| {
-        let kind = match e.name {
-            EdgeName::Artifact => 0x0303,
-            EdgeName::Events => 0x060d,
-            _ => return Ok(Expect::Untried),
-        };
-        e.say(&packet(kind, 1, 0, e.body(kind)))?;
-        e.say(&packet(kind, 2, 0, e.body(kind)))?;
-        Ok(Expect::End)
-    }),
-    attack("out-of-turn", |e| {
-        // Before its beginning, or after its end.
-        let kinds: &[u16] = match e.name {
-            EdgeName::Store => &[0x0202],
-            EdgeName::Artifact => &[0x0302, 0x0301],
-            EdgeName::Events => &[0x0602],
-            _ => return Ok(Expect::Untried),
-        };
-        for (kind, id) in kinds.iter().zip(1..) {
-            if id > 1 {
-                e.wire.hear(WITHIN)?;
-            }
-            e.say(&packet(*kind, id, 0, e.body(*kind)))?;
-        }
-        Ok(Expect::Answer)
-    }),
-    attack("one-number-for-two-requests", |e| {
-        let bytes = e.valid_many()?;
-        e.say(&bytes)?;
-        e.say(&bytes)?;
-        Ok(Expect::Answer)
-    }),
-    attack("cancel-of-nothing", |e| {
-        e.say(&packet(CANCEL, 77, 0, &[]))?;
-        Ok(Expect::Silence)
-    }),
-    attack("cancel-with-a-body", |e| {
-        e.say(&packet(CANCEL, 77, 0, &[0]))?;
-        Ok(Expect::End)
-    }),
-    attack("credit-of-nothing", |e| {
-        e.say(&packet(CREDIT, 77, 0, &u32::MAX.to_le_bytes()))?;
-        Ok(Expect::Silence)
-    }),
-    attack(FLOODING, |e| {
-        let many = e.valid_many()?;
-        for id in 1..=FLOOD {
-            let mut bytes = many.clone();
-            bytes[4..12].copy_from_slice(&id.to_le_bytes());
-            if e.wire.say(&bytes, &[])? != Said::Taken {
-                break;
-            }
-        }
-        Ok(Expect::Answer)
-    }),
-    attack("tools-by-the-hundred", |e| {
-        if e.name != EdgeName::Store {
-            return Ok(Expect::Untried);
-        }
-        e.say(&packet(0x0201, 1, 0, e.body(0x0201)))?;
-        for id in 2..300 {
-            e.wire.hear(WITHIN)?;
-            let request = store::Request::ToolStarted {
-                id: format!("{id:0200}"),
-                name: "attack".into(),
-                arguments: "{}".into(),
-            };
-            e.say(&packet(request.kind(), id, 0, &request.encode()?))?;
-        }
-        Ok(Expect::Answer)
-    }),
-    attack(IN_FLIGHT, |e| {
-        if e.name != EdgeName::Store {
-            return Ok(Expect::Untried);
-        }
-        // Sent to itself and not received: the kernel counts them against its user.
-        let (one, _other) = ipc_proto::link::pair()?;
-        let own = Wire::new(one);
-        let file = File::open("/dev/null")?;
-        let many = vec![file.as_raw_fd(); MOST_DESCRIPTORS];
-        let mut on_their_way = 0;
-        while own.say(b"!", &many)? == Said::Taken {
-            on_their_way += MOST_DESCRIPTORS;
-        }
-        report(&format!("holds {on_their_way}"));
-        std::thread::sleep(HELD);
-        Ok(Expect::Silence)
-    }),
-];
-
 /// A file that could be published.
-const INSIDE: &str = "inside.txt";
+pub(super) const INSIDE: &str = "inside.txt";
 
 /// A name that no earlier run has taken.
-fn fresh(name: &str) -> String {
+pub(super) fn fresh(name: &str) -> String {
     format!("{}-{name}", uuid::Uuid::new_v4().simple())
 }
 
@@ -331,12 +102,12 @@ pub fn names() -> Vec<String> {
         .collect()
 }
 
-fn opened(path: &std::path::Path, flags: OFlag) -> Result<OwnedFd> {
+pub(super) fn opened(path: &std::path::Path, flags: OFlag) -> Result<OwnedFd> {
     Ok(open(path, flags | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
 /// A memory file that can't change any more, of zeros that take no memory.
-fn sealed(length: i64) -> Result<OwnedFd> {
+pub(super) fn sealed(length: i64) -> Result<OwnedFd> {
     let file = memfd_create(c"attack", MFdFlags::MFD_ALLOW_SEALING)?;
     nix::unistd::ftruncate(&file, length)?;
     fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::all()))?;
@@ -344,13 +115,13 @@ fn sealed(length: i64) -> Result<OwnedFd> {
 }
 
 impl Edge<'_> {
-    fn say(&self, bytes: &[u8]) -> Result<()> {
+    pub(super) fn say(&self, bytes: &[u8]) -> Result<()> {
         self.say_with(bytes, &[])
     }
 
     /// Also when the kernel wants to be asked again: the processes of one user together may have
     /// so many descriptors on their way.
-    fn say_with(&self, bytes: &[u8], fds: &[RawFd]) -> Result<()> {
+    pub(super) fn say_with(&self, bytes: &[u8], fds: &[RawFd]) -> Result<()> {
         let deadline = Instant::now() + WITHIN;
         while self.wire.say(bytes, fds)? == Said::Full {
             ensure!(Instant::now() < deadline, "the packet can't be sent");
@@ -359,12 +130,12 @@ impl Edge<'_> {
         Ok(())
     }
 
-    fn body(&self, kind: u16) -> &[u8] {
+    pub(super) fn body(&self, kind: u16) -> &[u8] {
         self.seeds.of(kind).map_or(&[], |seed| &seed.body)
     }
 
     /// The first thing that an honest run says here.
-    fn valid(&self) -> Result<Vec<u8>> {
+    pub(super) fn valid(&self) -> Result<Vec<u8>> {
         match self.name {
             EdgeName::Store => Ok(packet(0x0201, 1, 0, self.body(0x0201))),
             _ => self.valid_many(),
@@ -372,7 +143,7 @@ impl Edge<'_> {
     }
 
     /// Something that a run may say many times.
-    fn valid_many(&self) -> Result<Vec<u8>> {
+    pub(super) fn valid_many(&self) -> Result<Vec<u8>> {
         let (kind, body) = match self.name {
             EdgeName::Store => (0x0202, self.body(0x0202).to_vec()),
             EdgeName::Artifact => (0x0301, self.body(0x0301).to_vec()),
@@ -394,7 +165,7 @@ impl Edge<'_> {
         Ok(packet(kind, 1, 0, &body))
     }
 
-    fn changed(&self, change: impl Fn(&mut Vec<u8>)) -> Result<Expect> {
+    pub(super) fn changed(&self, change: impl Fn(&mut Vec<u8>)) -> Result<Expect> {
         let mut bytes = self.valid()?;
         change(&mut bytes);
         self.say(&bytes)?;
@@ -402,7 +173,7 @@ impl Edge<'_> {
     }
 
     /// A kind that takes no descriptor.
-    fn plain_kind(&self) -> u16 {
+    pub(super) fn plain_kind(&self) -> u16 {
         match self.name {
             EdgeName::Store => 0x0202,
             EdgeName::Artifact => 0x0302,
@@ -413,7 +184,7 @@ impl Edge<'_> {
     }
 
     /// A kind that may take one.
-    fn body_kind(&self) -> u16 {
+    pub(super) fn body_kind(&self) -> u16 {
         match self.name {
             EdgeName::Store => 0x0204,
             EdgeName::Artifact => 0x0301,
@@ -423,7 +194,7 @@ impl Edge<'_> {
         }
     }
 
-    fn with_descriptors(&self, count: usize) -> Result<Expect> {
+    pub(super) fn with_descriptors(&self, count: usize) -> Result<Expect> {
         let file = File::open("/dev/null")?;
         let kind = self.plain_kind();
         let bytes = packet(kind, 1, count, self.body(kind));
@@ -432,7 +203,7 @@ impl Edge<'_> {
     }
 
     /// A message whose body is said to be in a memory file.
-    fn with_body(&self, length: u64, fd: Option<OwnedFd>) -> Result<Expect> {
+    pub(super) fn with_body(&self, length: u64, fd: Option<OwnedFd>) -> Result<Expect> {
         let body = Body::Sealed(length);
         let (kind, bytes) = match self.name {
             EdgeName::Store => {
@@ -466,7 +237,7 @@ impl Edge<'_> {
     }
 
     /// A file that may be published.
-    fn inside(&self) -> Result<OwnedFd> {
+    pub(super) fn inside(&self) -> Result<OwnedFd> {
         let path = self.workspace.join(INSIDE);
         if !path.exists() {
             fs::write(&path, "inside")?;
@@ -474,7 +245,7 @@ impl Edge<'_> {
         opened(&path, OFlag::O_RDONLY)
     }
 
-    fn publish(&self, path: &str, fd: OwnedFd) -> Result<Expect> {
+    pub(super) fn publish(&self, path: &str, fd: OwnedFd) -> Result<Expect> {
         if self.name != EdgeName::Artifact {
             return Ok(Expect::Untried);
         }
@@ -491,7 +262,7 @@ impl Edge<'_> {
     }
 
     /// Says one message of a kind, as it is valid where it belongs.
-    fn sweep(&self, kind: u16) -> Result<Expect> {
+    pub(super) fn sweep(&self, kind: u16) -> Result<Expect> {
         let edge = self.plain_kind() & 0xff00;
         let row = RULES
             .iter()

@@ -8,6 +8,8 @@ pub mod secrets;
 pub mod wire;
 pub mod worker;
 
+mod edge_attacks;
+mod owners;
 mod sessions;
 
 use crate::attack::jobs;
@@ -68,5 +70,5 @@ pub fn against_supervisor(programs: &Path) -> Result<Outcomes> {
 /// # Errors
 /// When the daemon can't be started.
 pub fn against_owners(programs: &Path) -> Result<Outcomes> {
-    sessions::edges(programs)
+    owners::edges(programs)
 }
