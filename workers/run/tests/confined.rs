@@ -90,14 +90,25 @@ fn child(dir: &Path) {
         network: false,
     };
     nix::sys::prctl::set_no_new_privs().unwrap();
-    let filter = policy::Profile::of(Role::Run)
-        .unwrap()
-        .stage2_filter(variant)
-        .unwrap()
-        .unwrap();
-    seccompiler::apply_filter_all_threads(&filter.assemble()).unwrap();
+    // Both, as the launcher and the worker install them: the second only takes away from the first.
+    let profile = policy::Profile::of(Role::Run).unwrap();
+    let first = profile.stage1_filter(variant).unwrap();
+    let second = profile.stage2_filter(variant).unwrap().unwrap();
+    for filter in [first, second] {
+        seccompiler::apply_filter_all_threads(&filter.assemble()).unwrap();
+    }
+    refused();
     runtime.block_on(work(dir, &runner));
     println!("all done");
+}
+
+/// The filters are in force, or all that works below would say nothing.
+fn refused() {
+    use mono_sys::attempt::{Hopeless, execute_descriptor, hopeless};
+    let first = hopeless(Hopeless::Clone3).raw_os_error();
+    assert_eq!(first, Some(nix::libc::ENOSYS));
+    let second = execute_descriptor().raw_os_error();
+    assert_eq!(second, Some(nix::libc::EACCES));
 }
 
 async fn work(dir: &Path, runner: &Runner) {
