@@ -114,6 +114,8 @@ pub(crate) struct Launcher {
     network: bool,
     degraded: bool,
     socket: PathBuf,
+    /// Filters that a worker which serves has at least: ours, which it inherits, and its two.
+    filters: u32,
 }
 
 impl Launcher {
@@ -152,6 +154,7 @@ impl Launcher {
             network: has_http_servers(config),
             degraded,
             socket: socket.to_owned(),
+            filters: 2 + inherited_filters().map_err(io_error("/proc/self/status"))?,
         })
     }
 
@@ -368,6 +371,12 @@ impl Launcher {
         if kernel.seccomp != 2 {
             return Err(format!("its seccomp mode is {}, not 2", kernel.seccomp));
         }
+        if kernel.filters < self.filters {
+            return Err(format!(
+                "{} filters are in force, not {}: its second stage is missing",
+                kernel.filters, self.filters
+            ));
+        }
         if !kernel.no_new_privs {
             return Err("no_new_privs is off".into());
         }
@@ -387,6 +396,11 @@ impl Launcher {
             None => Ok(()),
         }
     }
+}
+
+/// Filters that the daemon itself runs under, e.g. of its unit or its container.
+fn inherited_filters() -> io::Result<u32> {
+    Ok(policy::inforce::OwnStatus::open()?.read()?.filters)
 }
 
 fn slot(id: ProcessId) -> u32 {
