@@ -128,6 +128,12 @@ pub const ATTACKS: &[Attack] = &[
             sandbox: SandboxReport::default(),
         })
     }),
+    // The report is as it should be, and nothing was done for it.
+    attack("ready-without-the-second-stage", Starting, |s| {
+        s.tell(&ready(true))?;
+        s.is_serving();
+        Ok(())
+    }),
     attack("ready-with-a-probe-that-got-through", Starting, |s| {
         s.tell(&ready(false))
     }),

@@ -28,6 +28,8 @@ const WORKERS: [&str; 6] = [
 ];
 /// An outcome comes within this, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Lines of a daemon's log that are shown with a failure.
+const SHOWN: usize = 40;
 /// A daemon with its workers has no more processes than this.
 const FEW: usize = 16;
 
@@ -96,7 +98,10 @@ fn until_in<T>(
             return Ok(found);
         }
         if Instant::now() > deadline {
-            bail!("not in time: {what}\n{}", log());
+            let log = log();
+            let last = log.lines().rev().take(SHOWN).collect::<Vec<_>>();
+            let last: Vec<_> = last.into_iter().rev().collect();
+            bail!("not in time: {what}\n{}", last.join("\n"));
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -148,8 +148,13 @@ impl Session {
     pub fn become_ready(&mut self) -> Result<()> {
         policy::stage2::apply(self.role)?;
         self.wire.tell(0, &ready(true), &[])?;
-        self.guard.enter(Phase::Serving);
+        self.is_serving();
         Ok(())
+    }
+
+    /// The supervisor speaks to it as to a worker that serves.
+    pub fn is_serving(&mut self) {
+        self.guard.enter(Phase::Serving);
     }
 
     /// The next message of the supervisor; none when it has ended the channel.
