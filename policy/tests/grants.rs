@@ -82,7 +82,10 @@ fn no_run_can_use_up_the_descriptors_that_workers_send() {
     for role in Role::ALL {
         if !matches!(role, Role::Monod | Role::Run | Role::McpServer) {
             assert!(open_files(role) >= 2 * open_files(Role::Run), "{role}");
-            assert!(open_files(role) >= 2 * open_files(Role::McpServer), "{role}");
+            assert!(
+                open_files(role) >= 2 * open_files(Role::McpServer),
+                "{role}"
+            );
         }
     }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Arguments {
 struct Tally {
     passed: u64,
     failed: u64,
+    /// Names of failed checks, said again at the end: the runner's thousand lines come in between.
+    unmet: Vec<String>,
 }
 
 impl Tally {
@@ -26,11 +28,19 @@ impl Tally {
             println!("check {name} ... ok");
         } else {
             self.failed += 1;
+            self.unmet.push(name.to_owned());
             println!("check {name} ... FAILED");
             for problem in problems {
                 println!("  {problem}");
             }
         }
+    }
+
+    fn close(&self) {
+        for name in &self.unmet {
+            println!("check {name} ... FAILED (what it said is above the tests)");
+        }
+        println!("{} passed, {} failed", self.passed, self.failed);
     }
 
     fn command(&mut self, name: &str, command: &mut Command) {
@@ -70,14 +80,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         Ok(programs) => programs,
         Err(e) => {
             tally.check("build", &[e.to_string()]);
-            println!("{} passed, {} failed", tally.passed, tally.failed);
+            tally.close();
             return Ok(false);
         }
     };
     let (passed, failed) = tests(arguments.filter.as_deref(), &programs)?;
     tally.passed += passed;
     tally.failed += failed;
-    println!("{} passed, {} failed", tally.passed, tally.failed);
+    tally.close();
     Ok(tally.failed == 0)
 }
 
