@@ -161,14 +161,12 @@ async fn greet(roles: &[Role]) -> Result<Starting, KitError> {
         mut sender,
         mut receiver,
     } = Link::new(fd, Guard::greeting(Role::Monod)).map_err(KitError::NoControl)?;
-    // One binary may implement several roles (the channels); its first argument says which one it
-    // is started as. The supervisor refuses a role that is not the one it granted.
-    let named = std::env::args().nth(1);
-    let role = match &named {
-        Some(name) => roles.iter().copied().find(|r| r.name() == name),
-        None => roles.first().copied(),
-    }
-    .ok_or_else(|| KitError::Handshake(format!("no role {named:?} in this binary")))?;
+    // One binary may implement several roles (the channels); the name it is started under says
+    // which one it is. The supervisor refuses a role that is not the one it granted.
+    let named = std::env::args().next().unwrap_or_default();
+    let role = (roles.iter().copied())
+        .find(|role| role.name() == named)
+        .ok_or_else(|| KitError::Handshake(format!("no role {named:?} in this binary")))?;
     let hello = FromWorker::Hello {
         magic: MAGIC,
         version_min: VERSION_MIN,
