@@ -24,6 +24,8 @@ pub struct Descriptors<'a> {
     pub output: Option<BorrowedFd<'a>>,
     /// Standard error; `/dev/null` when `None`. The launcher reports on it too.
     pub error: Option<BorrowedFd<'a>>,
+    /// The control group (version 2) that its whole tree begins in; the supervisor's when `None`.
+    pub cgroup: Option<BorrowedFd<'a>>,
 }
 
 /// A process could not be started.
@@ -82,6 +84,7 @@ pub fn start(launch: &Launch, descriptors: &Descriptors<'_>) -> Result<Child, St
         fds,
         namespaces: launch.namespaces,
         id_map: launch.id_map,
+        cgroup: descriptors.cgroup,
     })
     .map_err(|source| {
         let of_namespaces = matches!(

@@ -72,6 +72,9 @@ pub struct Spawn<'a> {
     pub namespaces: Namespaces,
     /// Needed exactly when `namespaces` has [`Namespaces::USER`].
     pub id_map: Option<IdMap>,
+    /// A folder of the control group file system (version 2) that the child begins in; the
+    /// caller's own group when `None`.
+    pub cgroup: Option<BorrowedFd<'a>>,
 }
 
 /// The highest number that a descriptor can have in a child.
@@ -184,6 +187,8 @@ fn invalid(reason: &'static str) -> SpawnError {
 
 /// `libc` has it as a 32-bit number, in which it doesn't fit.
 const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
+/// The same.
+const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
 /// Starts a program by descriptor in namespaces of its own.
 ///
@@ -257,7 +262,7 @@ pub fn spawn(request: &Spawn<'_>) -> Result<Child, SpawnError> {
         map_ids: wants_user,
     };
 
-    let mut child = clone_child(&mut prepared, request.namespaces).map_err(failed(Step::Clone))?;
+    let mut child = clone_child(&mut prepared, request).map_err(failed(Step::Clone))?;
     child.namespaces = differing_namespaces(child.pid).ok();
     // Now it may go on. A child that is gone already has told why.
     let _ = nix::unistd::write(&release, &[0]);
@@ -293,7 +298,7 @@ fn read_full(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-fn clone_child(prepared: &mut Prepared, namespaces: Namespaces) -> io::Result<Child> {
+fn clone_child(prepared: &mut Prepared, request: &Spawn<'_>) -> io::Result<Child> {
     use nix::sys::signal::{SigSet, SigmaskHow, pthread_sigmask};
 
     // A handler of the parent that runs in the child would act on the parent's descriptors.
@@ -306,9 +311,13 @@ fn clone_child(prepared: &mut Prepared, namespaces: Namespaces) -> io::Result<Ch
     let mut pidfd: c_int = -1;
     // SAFETY: clone_args is plain integers, for which zero means "not used".
     let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND | namespaces.0;
+    args.flags = libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND | request.namespaces.0;
     args.pidfd = ptr::from_mut(&mut pidfd) as u64;
     args.exit_signal = libc::SIGCHLD as u64;
+    if let Some(cgroup) = request.cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
     // SAFETY: without CLONE_VM and with no stack this is a fork: the child runs on its own copy
     // of this stack. It calls nothing but `in_child`, which neither allocates nor returns.
     let pid = unsafe {
@@ -351,6 +360,7 @@ mod tests {
             fds,
             namespaces: Namespaces::NONE,
             id_map: None,
+            cgroup: None,
         })
     }
 
@@ -400,6 +410,7 @@ mod tests {
             fds: vec![],
             namespaces: user | Namespaces::IPC | Namespaces::UTS,
             id_map,
+            cgroup: None,
         })
         .unwrap();
         assert_eq!(child.namespaces, Some(expected));
@@ -486,6 +497,7 @@ mod tests {
             fds: vec![],
             namespaces,
             id_map,
+            cgroup: None,
         };
         let error = spawn(&request(Namespaces::NONE, None)).unwrap_err();
         assert_eq!(error.step, Step::Exec);

@@ -276,6 +276,7 @@ impl Launcher {
             input: None,
             output: None,
             error: Some(their_stderr.as_fd()),
+            cgroup: None,
         };
         let child = policy::start(&launch, &descriptors)?;
         Ok(Started {
@@ -347,6 +348,7 @@ impl Launcher {
             input: Some(their_stdin.as_fd()),
             output: Some(their_stdout.as_fd()),
             error: Some(their_stderr.as_fd()),
+            cgroup: None,
         };
         let child = policy::start(&launch, &descriptors)?;
         Ok(ServerStarted {

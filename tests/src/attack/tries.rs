@@ -239,6 +239,7 @@ fn start_inside(seat: Seat, scene: &Scene, programs: &Programs, order: &Order) -
             input: Some(pipes.input.0.as_fd()),
             output: Some(pipes.output.1.as_fd()),
             error: Some(pipes.error.1.as_fd()),
+            cgroup: None,
         },
     )?;
     Ok(pipes.started(child))
@@ -276,6 +277,7 @@ fn start_outside(scene: &Scene, programs: &Programs, order: &Order) -> Result<St
         ],
         namespaces: Namespaces::NONE,
         id_map: None,
+        cgroup: None,
     })?;
     Ok(pipes.started(child))
 }

@@ -129,6 +129,7 @@ impl Bed {
             fds: vec![(theirs.as_fd(), CONTROL)],
             namespaces: Namespaces::NONE,
             id_map: None,
+            cgroup: None,
         })?;
         Ok((child, ours))
     }
@@ -188,6 +189,7 @@ impl Bed {
                 input: None,
                 output: None,
                 error: Some(stderr.as_fd()),
+                cgroup: None,
             },
         )?;
         drop(theirs);

@@ -35,6 +35,7 @@ fn cost_of_a_confined_start() {
             fds: vec![(writer.as_fd(), 1)],
             namespaces: Namespaces::NONE,
             id_map: None,
+            cgroup: None,
         })
         .unwrap();
         drop(writer);
@@ -58,6 +59,7 @@ fn cost_of_a_confined_start() {
                 input: None,
                 output: Some(writer.as_fd()),
                 error: None,
+                cgroup: None,
             };
             let child = policy::start(&launch, &descriptors).unwrap();
             drop(writer);

@@ -164,6 +164,7 @@ impl Fixture {
                 input: None,
                 output: Some(output_writer.as_fd()),
                 error: Some(error_writer.as_fd()),
+                cgroup: None,
             },
         )
         .unwrap();
@@ -201,6 +202,7 @@ impl Fixture {
                 input: Some(input_reader.as_fd()),
                 output: Some(output_writer.as_fd()),
                 error: None,
+                cgroup: None,
             },
         )
         .unwrap();

@@ -115,6 +115,7 @@ fn try_namespaces() -> io::Result<()> {
             kinds | Namespaces::USER
         },
         id_map,
+        cgroup: None,
     })?;
     // It prints a line into nothing and ends; reaping it is all that is left.
     mono_sys::process::wait(&child.pidfd)?;
