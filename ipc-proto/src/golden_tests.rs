@@ -359,6 +359,9 @@ fn vectors() -> Vectors {
     ]);
     all.add(vec![bench::Request::Echo { bytes: vec![1, 2] }]);
     all.add(vec![bench::Reply::Echoed { bytes: vec![1, 2] }]);
+    // Appended, so that what stands above keeps its bytes.
+    all.add(vec![ToWorker::Figures { body: body() }]);
+    all.add(vec![FromWorker::Figures]);
     all
 }
 

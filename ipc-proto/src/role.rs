@@ -38,11 +38,13 @@ pub enum Role {
     Run,
     /// A stdio MCP server program: not ours, speaks no IPC, only has three pipes.
     McpServer,
+    /// What the supervisor counts, for who collects it over HTTP.
+    Metrics,
 }
 
 impl Role {
-    /// Every role, in the order of the table in docs/architecture.md.
-    pub const ALL: [Role; 15] = [
+    /// Every role. The order is fixed: a role's place is its number on the wire and gives its user.
+    pub const ALL: [Role; 16] = [
         Role::Monod,
         Role::Store,
         Role::Artifact,
@@ -58,6 +60,7 @@ impl Role {
         Role::ChannelTelegram,
         Role::Run,
         Role::McpServer,
+        Role::Metrics,
     ];
 
     /// The name used in configuration, status and logs.
@@ -78,6 +81,7 @@ impl Role {
             Role::ChannelTelegram => "channel-telegram",
             Role::Run => "run",
             Role::McpServer => "mcp-server",
+            Role::Metrics => "metrics",
         }
     }
 

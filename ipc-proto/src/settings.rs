@@ -22,6 +22,8 @@ pub enum RoleSettings {
     /// The run worker. Descriptors: `identity`, `soul` (when configured), `skill:<name>` for each
     /// selected skill.
     Run(RunSettings),
+    /// The metrics worker; it has none but its descriptor, `listener`.
+    Metrics,
 }
 
 /// Limits of the store (facts 3.2).

@@ -90,6 +90,7 @@ const STORE: Senders = Senders::Only(&[Store]);
 const ARTIFACT: Senders = Senders::Only(&[Artifact]);
 const EGRESS: Senders = Senders::Only(&[Egress]);
 const BRIDGE: Senders = Senders::Only(&[AppBridge]);
+const METRICS: Senders = Senders::Only(&[Role::Metrics]);
 const READERS: Senders = Senders::Only(&[
     Monod,
     Role::ChannelOpenai,
@@ -121,6 +122,7 @@ pub const RULES: &[Rule] = &[
     rule(0x0183, "ServerStarted", MONOD, Serving, MANY, (3, 3)),
     rule(0x0184, "ServerFailed", MONOD, Serving, MANY, (0, 0)),
     rule(0x0185, "Done", MONOD, Serving, MANY, (0, 0)),
+    rule(0x0186, "Figures", MONOD, Serving, MANY, (0, 1)),
     // control: worker to supervisor
     rule(0x0140, "Hello", Senders::Workers, Greeting, ONCE, (0, 0)),
     rule(0x0141, "Ready", Senders::Workers, Starting, ONCE, (0, 0)),
@@ -138,6 +140,7 @@ pub const RULES: &[Rule] = &[
     rule(0x0146, "StartServer", BRIDGE, Serving, MANY, (0, 0)),
     rule(0x0147, "StopServer", BRIDGE, Serving, MANY, (0, 0)),
     rule(0x0148, "RunDone", RUN, Serving, ONCE, (0, 0)),
+    rule(0x0149, "Figures", METRICS, Serving, MANY, (0, 0)),
     // store
     rule(0x0201, "BeginRun", RUN, Serving, ONCE, (0, 0)),
     rule(0x0202, "ToolStarted", RUN, Serving, MANY, (0, 0)),

@@ -306,6 +306,7 @@ files! {
     ChannelTelegram = "channel-telegram",
     Run = "run",
     McpServer = "mcp-server",
+    Metrics = "metrics",
 }
 
 /// Landlock before this ABI has no scopes: a sandboxed process could signal any process of its

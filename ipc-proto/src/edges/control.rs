@@ -227,6 +227,11 @@ messages! {
         } = 0x0109,
         /// Answers `StopServer` and `CancelRun`.
         Done = 0x0185,
+        /// Answers `Figures`. One descriptor when they are large.
+        Figures {
+            /// [`crate::figures::Figures`] as JSON.
+            body: Body,
+        } = 0x0186,
     }
 }
 
@@ -292,5 +297,7 @@ messages! {
             /// e.g. `provider_auth`, `cancelled`.
             failure_kind: Option<String>,
         } = 0x0148,
+        /// The metrics worker wants to know what is counted.
+        Figures = 0x0149,
     }
 }

@@ -332,6 +332,7 @@ impl Supervisor {
                 status,
                 failure_kind,
             } => self.run_done(id, status, failure_kind),
+            FromWorker::Figures => {}
         }
     }
 

@@ -5,6 +5,7 @@ use ipc_proto::edges::control::{
     EdgeName, FromWorker, MAX_TURN_INPUT, Peer, RunScope, RunStatus, StartRun, ToWorker, Trigger,
     TurnInput,
 };
+use ipc_proto::figures::{Figures, MAX_FIGURES};
 use ipc_proto::link::{LinkError, LinkReceiver, LinkSender, Payload};
 use ipc_proto::{Body, Role, RunId};
 use std::collections::{HashMap, VecDeque};
@@ -83,8 +84,8 @@ pub enum ControlError {
     /// The channel broke.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// The input can't be packed.
-    #[error("the message can't be sent: {0}")]
+    /// A body can't be packed or unpacked.
+    #[error("the message's body: {0}")]
     Body(#[from] ipc_proto::body::BodyError),
 }
 
@@ -248,6 +249,17 @@ impl Control {
             .map(|_| ())
     }
 
+    /// What the supervisor counts (the metrics worker).
+    ///
+    /// # Errors
+    /// When the supervisor is gone, or its answer can't be read.
+    pub async fn figures(&self) -> Result<Figures, ControlError> {
+        match self.ask(&FromWorker::Figures, &[]).await? {
+            (ToWorker::Figures { body }, mut fds) => Ok(body.unpack_json(&mut fds, MAX_FIGURES)?),
+            _ => Err(ControlError::NoAnswer),
+        }
+    }
+
     /// Says how the run ended (run workers, once, after the commit).
     ///
     /// # Errors
@@ -351,6 +363,7 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 | ToWorker::RunRefused { .. }
                 | ToWorker::ServerStarted { .. }
                 | ToWorker::ServerFailed { .. }
+                | ToWorker::Figures { .. }
                 | ToWorker::Done) => {
                     let waiter = asked.waiting().as_mut().and_then(|w| w.remove(&packet.id));
                     if let Some(waiter) = waiter {
