@@ -61,6 +61,18 @@ fn numbers() -> Vec<(&'static str, Value, Value, Value)> {
         row("tools.mcpCallTimeoutMs", json!(120_000), 1, DAY),
         row("tools.mcpCallMaxTotalTimeoutMs", json!(2_700_000), 1, DAY),
         row("tools.web.search.maxRequestsPerRun", json!(4), 1, 20),
+        row(
+            "tools.mcpServers.<name>.sandbox.memoryMaxBytes",
+            json!(4_294_967_296_i64),
+            67_108_864,
+            70_368_744_177_664,
+        ),
+        row(
+            "sandbox.memoryMaxBytes",
+            json!(4_294_967_296_i64),
+            67_108_864,
+            70_368_744_177_664,
+        ),
         row("artifacts.retention.maxAgeDays", json!(365), 1, 3650),
         row("artifacts.retention.maxCount", json!(50_000), 1, 1_000_000),
         row("artifacts.memoryRetention.maxAgeDays", json!(7), 1, 3650),

@@ -85,6 +85,7 @@ fn the_minimal_example_loads_without_a_warning() {
         examples().join(".mono-agent/artifacts")
     );
     assert!(!config.continuations.enabled && config.sandbox.is_none() && config.memory.is_none());
+    assert_eq!(config.run_memory_max(), 4 << 30);
     let ids: Vec<_> = config.providers.by_id.keys().map(String::as_str).collect();
     assert_eq!(ids, ["demo", "lmstudio", "ollama"]);
     assert_eq!(config.providers.get("demo").unwrap().wire, Some(Wire::Demo));
@@ -127,6 +128,8 @@ fn the_full_example_loads() {
             && matches!(&everything.transport, McpTransport::Stdio { command, .. } if command == "npx")
     );
     assert_eq!(everything.sandbox.readable_roots, [examples()]);
+    assert_eq!(everything.sandbox.memory_max_bytes, 4 << 30);
+    assert_eq!(config.run_memory_max(), 8 << 30);
     assert!(matches!(
         config.tools.mcp_servers["legacy"].transport,
         McpTransport::Sse { .. }

@@ -46,6 +46,17 @@ pub struct Config {
     pub a2a: Option<A2a>,
 }
 
+impl Config {
+    /// Bytes of memory that a run's whole process tree may use; configured or not, there is a
+    /// bound.
+    pub fn run_memory_max(&self) -> u64 {
+        let default = crate::table::MEMORY_DEFAULT.unsigned_abs();
+        self.sandbox
+            .as_ref()
+            .map_or(default, |sandbox| sandbox.memory_max_bytes)
+    }
+}
+
 /// `<provider>:<model>`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]

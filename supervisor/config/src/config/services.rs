@@ -184,6 +184,8 @@ pub struct Sandbox {
     pub network: SandboxNetwork,
     pub readable_roots: Vec<PathBuf>,
     pub writable_roots: Vec<PathBuf>,
+    /// Bytes that a run's whole process tree may use.
+    pub memory_max_bytes: u64,
     pub deny_write: Vec<String>,
     pub fallback: SandboxFallback,
     pub unsafe_allow_host_process: bool,

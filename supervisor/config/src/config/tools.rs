@@ -99,6 +99,8 @@ pub struct ServerSandbox {
     pub network: ServerNetwork,
     pub readable_roots: Vec<PathBuf>,
     pub writable_roots: Vec<PathBuf>,
+    /// Bytes that its whole process tree may use.
+    pub memory_max_bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -1,5 +1,6 @@
 //! Rows of the agent itself: runtime, concurrency, providers, context, tools.
 
+use super::{MEMORY_DEFAULT, MEMORY_MAX, MEMORY_MIN};
 use crate::field::*;
 
 /// Reasoning effort; the provider maps it to its own scale.
@@ -151,6 +152,8 @@ pub(super) const FIELDS: &[Field] = &[
         .doc("Folders a stdio server may read, beside the system's."),
     list("tools.mcpServers.<name>.sandbox.writableRoots", &WORKSPACE_PATH, 64).or_texts(&[])
         .doc("Folders a stdio server may read and write."),
+    int("tools.mcpServers.<name>.sandbox.memoryMaxBytes", MEMORY_MIN, MEMORY_MAX).or(MEMORY_DEFAULT)
+        .doc("Bytes of memory that a stdio server may use, with all processes that it starts."),
     list("tools.mcpRequestContextServers", &SERVER_NAME, 128).or_texts(&[]).env("MCP_REQUEST_CONTEXT_SERVERS")
         .doc("Stdio servers that receive the run's trusted context."),
     list("tools.continuationServers", &SERVER_NAME, 128).or_texts(&[]).env("CONTINUATION_SERVERS")

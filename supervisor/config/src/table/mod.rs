@@ -6,6 +6,14 @@ mod services;
 
 use crate::field::Field;
 
+/// Bytes of memory that a run or a server must at least be given: less than this, and programs of
+/// an agent's daily use don't start.
+const MEMORY_MIN: i64 = 64 << 20;
+/// Bytes of memory that it gets where nothing is configured.
+pub(crate) const MEMORY_DEFAULT: i64 = 4 << 30;
+/// Bytes of memory that can be configured at most: more than any machine has.
+const MEMORY_MAX: i64 = 64 << 40;
+
 /// All rows, in the order in which the handbook shows them.
 pub fn fields() -> impl Iterator<Item = &'static Field> {
     [agent::FIELDS, services::FIELDS, channels::FIELDS]

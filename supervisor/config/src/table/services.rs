@@ -1,6 +1,7 @@
 //! Rows of what stands beside the agent: artifacts, continuations, memory, interaction, sandbox,
 //! traceability.
 
+use super::{MEMORY_DEFAULT, MEMORY_MAX, MEMORY_MIN};
 use crate::field::*;
 
 const DAY_MS: i64 = 86_400_000;
@@ -90,6 +91,8 @@ pub(super) const FIELDS: &[Field] = &[
         .doc("Host suffixes with at most one leading `*.`; no address range, port, path, bare `*` or IPv6."),
     list("sandbox.readableRoots", &WORKSPACE_PATH, 64).or_texts(&["."]).doc("Folders a command may read."),
     list("sandbox.writableRoots", &WORKSPACE_PATH, 64).or_texts(&["."]).doc("Folders a command may write."),
+    int("sandbox.memoryMaxBytes", MEMORY_MIN, MEMORY_MAX).or(MEMORY_DEFAULT)
+        .doc("Bytes of memory that a run may use, its commands included; in force whatever `sandbox.mode` says, and with this default where the block is absent."),
     list("sandbox.denyWrite", &GLOB, 256).or_texts(&[".env", ".env.*", ".git/config", ".git/hooks/**"])
         .doc("Never written, relative to the workspace; setting it replaces these defaults."),
     choice("sandbox.fallback", &["fail-closed", "unsafe-host-process"]).or_text("fail-closed")
