@@ -4,8 +4,8 @@ use futures_util::future::BoxFuture;
 use ipc_proto::chat::Usage;
 use ipc_proto::edges::control::{Trigger, TurnInput};
 use ipc_proto::edges::events::RunEvent;
-use ipc_proto::reply::{MAX_PARTS, ReplyPart};
 use ipc_proto::{ConversationId, EventReceiver, RunId};
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -97,8 +97,9 @@ pub enum Step {
 pub struct Finished {
     /// The whole answer.
     pub text: String,
-    /// Its parts in order.
-    pub parts: Vec<ReplyPart>,
+    /// Its parts in order, as the run wrote them: for [`ipc_proto::outcomes::of_parts`], which takes
+    /// whatever is in here. `Null` when it was no JSON.
+    pub parts: Value,
     /// Tokens of the run.
     pub usage: Usage,
     /// `<provider>:<model>` that answered.
@@ -210,26 +211,21 @@ fn decode(event: RunEvent, mut fds: VecDeque<OwnedFd>) -> Option<Step> {
                 .unpack(&mut fds, MAX_ANSWER)
                 .map_err(|e| e.to_string())
                 .and_then(|bytes| String::from_utf8(bytes).map_err(|e| e.to_string()));
-            let parts = serde_json::from_slice::<Vec<ReplyPart>>(&parts);
-            Some(match (text, parts) {
-                (Ok(text), Ok(parts)) => Step::Finished(Finished {
+            // A part that can't be read takes neither the text nor the other parts away.
+            let parts = serde_json::from_slice(&parts).unwrap_or_else(|e| {
+                tracing::error!("an answer's parts can't be read: {e}");
+                Value::Null
+            });
+            Some(match text {
+                Ok(text) => Step::Finished(Finished {
                     text,
                     parts,
                     usage,
                     model,
                 }),
-                (Err(e), _) => {
+                Err(e) => {
                     tracing::error!("an answer can't be read: {e}");
                     Step::Failed(Failure::new("internal", "The answer could not be read."))
-                }
-                (_, Err(e)) => {
-                    tracing::error!(
-                        "an answer's parts can't be read (at most {MAX_PARTS} are made): {e}"
-                    );
-                    Step::Failed(Failure::new(
-                        "internal",
-                        "The answer's parts could not be read.",
-                    ))
                 }
             })
         }
@@ -364,17 +360,35 @@ pub(crate) mod tests {
         assert_eq!(finished.text, text);
     }
 
-    #[tokio::test]
-    async fn an_answer_that_is_no_text_or_has_no_parts_is_a_failure() {
-        for (text, parts) in [(vec![0xff], "[]"), (vec![b'a'], "{}"), (vec![b'a'], "")] {
-            let finish = RunEvent::Finish {
-                text: Body::Inline(text),
-                parts: parts.as_bytes().to_vec(),
-                usage: Usage::default(),
-                model: String::new(),
-            };
-            assert!(matches!(one(finish, &[]).await, Step::Failed(f) if f.kind == "internal"));
+    fn finish(text: &[u8], parts: &str) -> RunEvent {
+        RunEvent::Finish {
+            text: Body::Inline(text.to_vec()),
+            parts: parts.as_bytes().to_vec(),
+            usage: Usage::default(),
+            model: String::new(),
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_whose_parts_are_no_parts_keeps_its_text() {
+        for (parts, expected) in [
+            ("", 0),
+            ("{}", 0),
+            ("[null,{\"type\":\"attachment\"},7]", 3),
+        ] {
+            let Step::Finished(done) = one(finish(b"a", parts), &[]).await else {
+                panic!("finished")
+            };
+            assert_eq!(done.text, "a");
+            let outcomes = ipc_proto::outcomes::of_parts(&done.parts);
+            assert_eq!(outcomes.len(), expected, "{parts}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_no_text_is_a_failure() {
+        let broken = finish(&[0xff], "[]");
+        assert!(matches!(one(broken, &[]).await, Step::Failed(f) if f.kind == "internal"));
         let announced = RunEvent::Finish {
             text: Body::Sealed(MAX_ANSWER as u64 + 1),
             parts: b"[]".to_vec(),

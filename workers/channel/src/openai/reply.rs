@@ -6,7 +6,7 @@ use bytes::Bytes;
 use ipc_proto::chat::Usage;
 use ipc_proto::edges::egress::ProviderStage;
 use ipc_proto::edges::events::RunEvent;
-use ipc_proto::reply::{PartOutcome, outcomes};
+use ipc_proto::outcomes::{PartOutcome, of_parts};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -133,7 +133,7 @@ impl From<&Usage> for UsageShape {
 /// The whole answer of a request that did not ask for a stream.
 #[must_use]
 pub fn completion(head: &Head, done: &Finished, thoughts: &str, events: &[Box<RawValue>]) -> Bytes {
-    let outcomes = outcomes(&done.parts);
+    let outcomes = of_parts(&done.parts);
     json(&Completion {
         id: &head.id,
         object: "chat.completion",
@@ -206,7 +206,7 @@ pub fn event(head: &Head, event: Box<RawValue>) -> Bytes {
 #[must_use]
 pub fn ending(head: &Head, done: &Finished, include_usage: bool) -> Vec<Bytes> {
     let mut out = Vec::new();
-    let outcomes = outcomes(&done.parts);
+    let outcomes = of_parts(&done.parts);
     if !outcomes.is_empty() {
         out.push(metadata(head, &[], &outcomes));
     }
@@ -448,7 +448,7 @@ mod tests {
         };
         Finished {
             text: "hi \u{1F642}\n".into(),
-            parts,
+            parts: serde_json::to_value(parts).unwrap(),
             usage,
             model: "demo:scripted".into(),
         }
