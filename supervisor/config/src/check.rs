@@ -140,6 +140,7 @@ pub fn check(path: &Path, env: &Env) -> Report {
         add("artifacts", Some((Status::Ok, Vec::new())));
         add("continuations", Some(look.section("continuations")));
         add("interaction", None);
+        add("metrics", Some(look.section("metrics")));
         // Left out when there is nothing to say.
         add("secrets", None);
         for channel in [
@@ -170,8 +171,8 @@ fn section_of(diagnostic: &Diagnostic) -> &str {
         "concurrency" | "traceability" => "runtime",
         "mcpServers" => "tools",
         "runtime" | "providers" | "context" | "memory" | "tools" | "sandbox" | "artifacts"
-        | "continuations" | "interaction" | "openaiApi" | "webhook" | "cron" | "tui" | "slack"
-        | "telegram" | "a2a" => first,
+        | "continuations" | "interaction" | "metrics" | "openaiApi" | "webhook" | "cron"
+        | "tui" | "slack" | "telegram" | "a2a" => first,
         _ => "configuration",
     }
 }

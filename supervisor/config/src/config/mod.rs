@@ -36,6 +36,7 @@ pub struct Config {
     pub memory: Option<Memory>,
     pub interaction: Interaction,
     pub sandbox: Option<Sandbox>,
+    pub metrics: Metrics,
     pub traceability: Traceability,
     pub openai_api: OpenaiApi,
     pub webhook: Webhook,

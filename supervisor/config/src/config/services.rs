@@ -223,6 +223,15 @@ pub enum SandboxFallback {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Metrics {
+    pub enabled: bool,
+    pub host: String,
+    /// 0 takes a free port.
+    pub port: u16,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Traceability {
     pub heartbeat_ms: u64,
     pub stale_after_ms: u64,

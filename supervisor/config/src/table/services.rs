@@ -1,5 +1,5 @@
 //! Rows of what stands beside the agent: artifacts, continuations, memory, interaction, sandbox,
-//! traceability.
+//! metrics, traceability.
 
 use super::{MEMORY_DEFAULT, MEMORY_MAX, MEMORY_MIN};
 use crate::field::*;
@@ -98,6 +98,11 @@ pub(super) const FIELDS: &[Field] = &[
     choice("sandbox.fallback", &["fail-closed", "unsafe-host-process"]).or_text("fail-closed")
         .doc("What happens where the sandbox can't be had."),
     flag("sandbox.unsafeAllowHostProcess", false).doc("The second key that `unsafe-host-process` needs."),
+
+    section("metrics").doc("What the supervisor counts, over HTTP."),
+    flag("metrics.enabled", false).env("METRICS_ENABLED").doc("Whether it serves."),
+    text("metrics.host", 255, Form::LoopbackHost).or_text("127.0.0.1").env("METRICS_HOST").doc("Loopback only: there is no key."),
+    int("metrics.port", 0, 65_535).or(9464).env("METRICS_PORT").doc("0 takes a free port."),
 
     section("traceability").doc("The registry of running instances."),
     millis("traceability.heartbeatMs", 250, DAY_MS).or(10_000).doc("Between two signs of life."),
