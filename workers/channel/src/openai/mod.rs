@@ -13,15 +13,17 @@ pub mod stream;
 pub mod transcript;
 
 use crate::bearer::Bearer;
-use crate::listener;
-use crate::origin::Admission;
 use ipc_proto::settings::OpenaiSettings;
 use router::Api;
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 use worker_kit::{Event, KitError, Starting};
+use worker_web::listener;
+use worker_web::origin::Admission;
 
+/// Connections served at once.
+const MAX_CONNECTIONS: usize = 512;
 /// When the daemon ends, time to answer those who are connected. Turns have ended by then, and the
 /// supervisor waits for three seconds.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
@@ -43,7 +45,7 @@ pub async fn run(mut starting: Starting, settings: OpenaiSettings) -> Result<(),
     let (control, mut inbox) = starting.ready().await?;
     let router = router::router(api, Arc::new(control));
     let (stop, stopping) = tokio::sync::watch::channel(false);
-    let serving = listener::serve(socket, router, stopping);
+    let serving = listener::serve(socket, router, stopping, MAX_CONNECTIONS);
     tokio::pin!(serving);
     loop {
         tokio::select! {

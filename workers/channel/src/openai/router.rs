@@ -5,8 +5,6 @@ use super::reply::Head;
 use super::request;
 use super::stream::{self, QUEUE, Translator};
 use crate::bearer::Bearer;
-use crate::listener::Remote;
-use crate::origin::{Admission, Refused};
 use crate::runs::{ActiveRun, Runs, Wish};
 use axum::Router;
 use axum::body::Body;
@@ -28,6 +26,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use uuid::Uuid;
+use worker_web::listener::Remote;
+use worker_web::origin::{Admission, Refused};
 
 /// Largest request body in bytes (facts of the channel: 1 MB).
 pub const MAX_BODY: usize = 1024 * 1024;

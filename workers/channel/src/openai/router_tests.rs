@@ -1,7 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::router::{Api, MAX_BODY, router};
 use crate::bearer::Bearer;
-use crate::origin::Admission;
 use crate::runs::Wish;
 use crate::runs::tests::Fake;
 use axum::Router;
@@ -18,6 +17,7 @@ use std::io::{Seek, Write};
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tower::Service;
+use worker_web::origin::Admission;
 
 type Wishes = UnboundedReceiver<(Wish, EventSender)>;
 

@@ -13,8 +13,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tower::Service;
 
-/// Connections served at once; further ones wait in the kernel's queue.
-pub const MAX_CONNECTIONS: usize = 512;
 /// Time for a request's head, which is also how long an idle connection is kept.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 /// After the word to stop, time for the first request of a connection that was taken before.
@@ -31,16 +29,13 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Clone, Copy)]
 pub struct Remote(pub SocketAddr);
 
-/// Serves until `stopping` turns true; then takes no new connection and returns when the requests
-/// under way are answered.
-pub async fn serve(listener: TcpListener, router: Router, mut stopping: watch::Receiver<bool>) {
-    serve_bounded(listener, router, &mut stopping, MAX_CONNECTIONS).await;
-}
-
-async fn serve_bounded(
+/// Serves `most` connections at once, while further ones wait in the kernel's queue, until
+/// `stopping` turns true; then takes no new connection and returns when the requests under way are
+/// answered.
+pub async fn serve(
     listener: TcpListener,
     router: Router,
-    stopping: &mut watch::Receiver<bool>,
+    mut stopping: watch::Receiver<bool>,
     most: usize,
 ) {
     let slots = Arc::new(Semaphore::new(most));
@@ -53,7 +48,7 @@ async fn serve_bounded(
             Some((slot, listener.accept().await))
         };
         tokio::select! {
-            () = stopped(stopping) => break,
+            () = stopped(&mut stopping) => break,
             Some(ended) = connections.join_next() => {
                 if let Err(e) = ended {
                     tracing::error!("a connection's task failed: {e}");
@@ -150,7 +145,7 @@ mod tests {
     async fn server(most: usize) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (stop, mut stopping) = watch::channel(false);
+        let (stop, stopping) = watch::channel(false);
         let (release, entered) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
         let (wait, enter) = (release.clone(), entered.clone());
         let slow = get(move || async move {
@@ -167,8 +162,7 @@ mod tests {
                     }),
                 )
                 .route("/slow", slow);
-        let task =
-            tokio::spawn(async move { serve_bounded(listener, router, &mut stopping, most).await });
+        let task = tokio::spawn(async move { serve(listener, router, stopping, most).await });
         Server {
             address,
             stop,

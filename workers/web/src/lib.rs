@@ -1,0 +1,6 @@
+//! What the workers share that serve HTTP: a listener that the supervisor bound, served within
+//! bounds on connections and time ([`listener`]), and who may ask there ([`origin`]).
+#![forbid(unsafe_code)]
+
+pub mod listener;
+pub mod origin;
