@@ -179,6 +179,8 @@ pub fn compile(role: Role, context: &Context) -> Result<Launch, CompileError> {
     let counts_others = context.degraded && context.identity.is_none();
     let limits = profile.limits.iter();
     let limits = limits.filter(|limit| !(counts_others && limit.resource == Resource::Processes));
+    let limits = limits.map(|limit| (limit.resource, limit.value));
+    let data = context.data_max.map(|bytes| (Resource::Data, bytes));
     let shares_workspace = context
         .identity
         .as_ref()
@@ -192,7 +194,7 @@ pub fn compile(role: Role, context: &Context) -> Result<Launch, CompileError> {
             role,
             // With a workspace shared by group, what is made there is for the group too.
             umask: profile.umask.0 & if shares_workspace { !0o020 } else { !0 },
-            limits: limits.map(|limit| (limit.resource, limit.value)).collect(),
+            limits: limits.chain(data).collect(),
             view: (!context.degraded).then(|| plan.view(&words)),
             loopback,
             identity: context.identity.clone(),

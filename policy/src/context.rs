@@ -31,6 +31,9 @@ pub struct Context {
     pub environment: Vec<(String, String)>,
     /// The program of an MCP server; workers of ours are executed by descriptor.
     pub server: Option<Server>,
+    /// Bytes of private, writable memory that each process of it may ask for, where nothing else in
+    /// the kernel bounds the memory of a run or a server.
+    pub data_max: Option<u64>,
 }
 
 /// A path that the configuration declares.

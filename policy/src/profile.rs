@@ -104,6 +104,8 @@ pub enum Resource {
     FileSize,
     /// Bytes of address space.
     AddressSpace,
+    /// Bytes of private memory that it can write to: what it asked for, used or not.
+    Data,
     /// Bytes of locked memory.
     LockedMemory,
     /// Bytes in POSIX message queues.

@@ -24,6 +24,7 @@ pub(crate) fn limit(limits: &[(policy::Resource, u64)]) -> Result<(), Failure> {
             policy::Resource::Core => Resource::RLIMIT_CORE,
             policy::Resource::FileSize => Resource::RLIMIT_FSIZE,
             policy::Resource::AddressSpace => Resource::RLIMIT_AS,
+            policy::Resource::Data => Resource::RLIMIT_DATA,
             policy::Resource::LockedMemory => Resource::RLIMIT_MEMLOCK,
             policy::Resource::MessageQueues => Resource::RLIMIT_MSGQUEUE,
         };
