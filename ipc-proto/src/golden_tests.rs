@@ -362,6 +362,23 @@ fn vectors() -> Vectors {
     // Appended, so that what stands above keeps its bytes.
     all.add(vec![ToWorker::Figures { body: body() }]);
     all.add(vec![FromWorker::Figures]);
+    all.add(vec![egress::Request::Deliver {
+        url: text("https://hooks.example/"),
+        id: text("m1"),
+        timestamp: 7,
+        signature: text("v1,AA=="),
+        body: body(),
+    }]);
+    all.add(vec![
+        egress::Reply::Delivered {
+            status: 503,
+            retry_after: Some(2),
+        },
+        egress::Reply::DeliveryFailed {
+            code: text("timeout"),
+            message: text("m"),
+        },
+    ]);
     all
 }
 

@@ -8,6 +8,7 @@
 
 pub mod admin;
 pub mod body;
+pub mod callbacks;
 pub mod channel;
 pub mod chat;
 pub mod client;

@@ -2,6 +2,7 @@
 //!
 //! Travels as JSON in `Welcome`. Secrets are never in here; they come as named descriptors.
 
+use crate::callbacks::CallbackHosts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -19,6 +20,9 @@ pub enum RoleSettings {
     AppBridge(AppBridgeSettings),
     /// The OpenAI-compatible channel. Descriptors: `listener`, `bearer` when a key is set.
     ChannelOpenai(OpenaiSettings),
+    /// The webhook channel. Descriptors: `listener`, and where they are set `bearer` and `secret`,
+    /// `bearer:<n>` and `secret:<n>` for the n-th endpoint.
+    ChannelWebhook(WebhookSettings),
     /// The run worker. Descriptors: `identity`, `soul` (when configured), `skill:<name>` for each
     /// selected skill.
     Run(RunSettings),
@@ -112,6 +116,8 @@ pub struct EgressSettings {
     pub providers: BTreeMap<String, ProviderSettings>,
     /// The first choice and its fallbacks, in order.
     pub chain: Vec<ModelChoice>,
+    /// Further models that a request may ask for in place of the first choice.
+    pub offered: Vec<ModelChoice>,
     /// `runtime.retry.backoffMs`.
     pub backoff_ms: u64,
     /// `runtime.retry.maxBackoffMs`.
@@ -122,6 +128,8 @@ pub struct EgressSettings {
     pub idle_timeout_ms: u64,
     /// Hosts that tool fetches may reach although their address is private (`host` or `host:port`).
     pub allow_private_hosts: Vec<String>,
+    /// Where the webhook channel may send results.
+    pub callback_hosts: CallbackHosts,
 }
 
 /// How a configured MCP server is reached.
@@ -179,6 +187,52 @@ pub struct OpenaiSettings {
     pub model_id: String,
     /// True when a bearer is required; the secret comes as the descriptor `bearer`.
     pub bearer: bool,
+}
+
+/// Settings of the webhook channel (facts 2.2).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookSettings {
+    /// `webhook.path`, and after it `webhook.endpoints` in order.
+    pub endpoints: Vec<WebhookEndpoint>,
+    /// `webhook.retentionMs`.
+    pub retention_ms: u64,
+    /// `webhook.maxStoredRequests`.
+    pub max_stored: usize,
+    /// `webhook.maxRunMs`; 0 for no bound.
+    pub max_run_ms: u64,
+    /// `webhook.maxAttachmentBytes`: of one attachment, decoded.
+    pub max_attachment_bytes: u64,
+    /// Where results may be sent.
+    pub callback_hosts: CallbackHosts,
+    /// `webhook.callback.attempts`, 1 to 10.
+    pub callback_attempts: u32,
+    /// `webhook.callback.backoffMs`: the first wait; it doubles.
+    pub callback_backoff_ms: u64,
+    /// `webhook.callback.maxBackoffMs`.
+    pub callback_max_backoff_ms: u64,
+    /// `webhook.callback.timeoutMs`: of one attempt.
+    pub callback_timeout_ms: u64,
+}
+
+/// One route of the webhook channel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WebhookEndpoint {
+    /// For people.
+    pub name: String,
+    /// The exact path.
+    pub path: String,
+    /// True: the caller waits, unless it says otherwise.
+    pub wait: bool,
+    /// The conversation of all its turns.
+    pub conversation: Option<String>,
+    /// `<provider>:<model>`.
+    pub model: Option<String>,
+    /// As `runtime.effort`.
+    pub effort: Option<String>,
+    /// Text before the request's.
+    pub prompt: Option<String>,
+    /// Where results go when the request doesn't say.
+    pub callback_url: Option<String>,
 }
 
 /// Settings of the run worker.

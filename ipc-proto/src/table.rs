@@ -89,6 +89,7 @@ const RUN: Senders = Senders::Only(&[Run]);
 const STORE: Senders = Senders::Only(&[Store]);
 const ARTIFACT: Senders = Senders::Only(&[Artifact]);
 const EGRESS: Senders = Senders::Only(&[Egress]);
+const WEBHOOK: Senders = Senders::Only(&[Role::ChannelWebhook]);
 const BRIDGE: Senders = Senders::Only(&[AppBridge]);
 const METRICS: Senders = Senders::Only(&[Role::Metrics]);
 const READERS: Senders = Senders::Only(&[
@@ -195,6 +196,7 @@ pub const RULES: &[Rule] = &[
     // egress
     rule(0x0401, "Complete", RUN, Serving, MANY, (0, 1)),
     rule(0x0402, "Fetch", RUN, Serving, MANY, (0, 0)),
+    rule(0x0403, "Deliver", WEBHOOK, Serving, MANY, (0, 1)),
     rule(0x0481, "TextDelta", EGRESS, Serving, MANY, (0, 0)),
     rule(0x0482, "ThoughtDelta", EGRESS, Serving, MANY, (0, 0)),
     rule(0x0483, "ToolCall", EGRESS, Serving, MANY, (0, 1)),
@@ -205,6 +207,8 @@ pub const RULES: &[Rule] = &[
     rule(0x0488, "ModelFailed", EGRESS, Serving, MANY, (0, 0)),
     rule(0x0489, "Fetched", EGRESS, Serving, MANY, (0, 1)),
     rule(0x048a, "FetchFailed", EGRESS, Serving, MANY, (0, 0)),
+    rule(0x048b, "Delivered", EGRESS, Serving, MANY, (0, 0)),
+    rule(0x048c, "DeliveryFailed", EGRESS, Serving, MANY, (0, 0)),
     // app-bridge
     rule(0x0501, "ListTools", RUN, Serving, MANY, (0, 0)),
     rule(0x0502, "CallTool", RUN, Serving, MANY, (0, 1)),

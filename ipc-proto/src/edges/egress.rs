@@ -1,4 +1,5 @@
-//! Requests to the egress worker: model completions and fetches for tools (facts 3.3, 3.7, 4.1).
+//! Requests to the egress worker: model completions and fetches for tools (facts 3.3, 3.7, 4.1),
+//! and deliveries of a channel (facts 2.2).
 
 use crate::Body;
 use crate::chat::{Failover, Usage};
@@ -21,6 +22,8 @@ impl Edge for Egress {
                 | Reply::ModelFailed { .. }
                 | Reply::Fetched { .. }
                 | Reply::FetchFailed { .. }
+                | Reply::Delivered { .. }
+                | Reply::DeliveryFailed { .. }
         )
     }
 }
@@ -71,6 +74,19 @@ messages! {
             /// Most bytes of the body, ≤ 5 MiB.
             max_bytes: u64,
         } = 0x0402,
+        /// POST of a channel's result, once, to a host that the configuration declares for that.
+        Deliver {
+            /// Absolute address, ≤ 8 KiB.
+            url: String,
+            /// Names the result, the same in every attempt.
+            id: String,
+            /// Seconds since 1970, part of what is signed.
+            timestamp: u64,
+            /// The channel's signature; its key stays there.
+            signature: String,
+            /// JSON, ≤ [`crate::callbacks::MAX_DELIVERY`].
+            body: Body,
+        } = 0x0403,
     }
 }
 
@@ -153,5 +169,19 @@ messages! {
             /// One sentence.
             message: String,
         } = 0x048a,
+        /// The receiver answered. Final.
+        Delivered {
+            /// HTTP status, whatever it is; redirects are not followed.
+            status: u16,
+            /// `retry-after` in seconds, if it was given so.
+            retry_after: Option<u32>,
+        } = 0x048b,
+        /// Nobody answered, or nothing was sent. Final.
+        DeliveryFailed {
+            /// `undeclared_host`, `private_address`, `invalid_url`, `too_large`, `dns`, `timeout`, `network`.
+            code: String,
+            /// One sentence.
+            message: String,
+        } = 0x048c,
     }
 }

@@ -16,7 +16,6 @@ const NOT_SERVED: &[&str] = &[
     "memory",
     "continuations",
     "interaction",
-    "webhook",
     "cron",
     "tui",
     "slack",
@@ -351,6 +350,7 @@ impl Look<'_> {
                 vec!["accepted; this version does not serve it".to_string()],
             );
         }
+        let mut advice = Vec::new();
         let mut missing = Vec::new();
         let mut need = |there: bool, what: &str| {
             if !there {
@@ -383,10 +383,29 @@ impl Look<'_> {
             "a2a" => need(self.get("a2a.agent").is_some(), "a2a.agent"),
             _ => {}
         }
+        if id == "webhook"
+            && let Some(config) = &self.analysis.config
+        {
+            let notifies = config.webhook.endpoints.iter().any(|e| e.notify);
+            if notifies {
+                advice.push("[WARN] webhook.endpoints[].notify: accepted; this version sends no text to another conversation".to_string());
+            }
+            if config.webhook.dir.is_dir() {
+                advice.push("[WARN] webhook.dir: accepted; this version reads endpoints from the configuration only".to_string());
+            }
+        }
         if let Some(config) = &self.analysis.config {
             let secrets = match id {
                 "openaiApi" => vec![&config.openai_api.api_key],
-                "webhook" => vec![&config.webhook.api_key],
+                "webhook" => {
+                    let webhook = &config.webhook;
+                    let own = webhook.endpoints.iter();
+                    let own = own.flat_map(|e| [&e.api_key, &e.callback_secret]);
+                    [&webhook.api_key, &webhook.callback.secret]
+                        .into_iter()
+                        .chain(own)
+                        .collect()
+                }
                 "tui" => vec![&config.tui.api_key],
                 "slack" => config
                     .slack
@@ -412,10 +431,12 @@ impl Look<'_> {
                     .filter_map(|source| self.unavailable(source)),
             );
         }
-        if missing.is_empty() {
-            (Status::Ok, Vec::new())
+        let status = if missing.is_empty() {
+            Status::Ok
         } else {
-            (Status::Waiting, missing)
-        }
+            Status::Waiting
+        };
+        missing.extend(advice);
+        (status, missing)
     }
 }

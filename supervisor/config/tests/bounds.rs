@@ -170,6 +170,10 @@ fn numbers() -> Vec<(&'static str, Value, Value, Value)> {
             0,
             104_857_600,
         ),
+        row("webhook.callback.attempts", json!(5), 1, 10),
+        row("webhook.callback.backoffMs", json!(1000), 0, DAY),
+        row("webhook.callback.maxBackoffMs", json!(60_000), 0, DAY),
+        row("webhook.callback.timeoutMs", json!(10_000), 1, 60_000),
         row("cron.notifyFailureCooldownHours", json!(6), 0, 8760),
         row("cron.preflightTimeoutMs", json!(5000), 1, 60_000),
         row(

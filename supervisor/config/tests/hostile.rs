@@ -213,9 +213,16 @@ fn the_full_example_writes_every_key() {
         .collect();
     // Alternatives of something that the example writes in another way.
     let left_out = |key: &str| {
-        let secret = ["apiKey", "botToken", "appToken", "bearerToken"]
-            .iter()
-            .any(|name| key.contains(name));
+        let secret = [
+            "apiKey",
+            "botToken",
+            "appToken",
+            "bearerToken",
+            "callback.secret",
+            "callbackSecret",
+        ]
+        .iter()
+        .any(|name| key.contains(name));
         secret
             || [
                 "providers.pi",
@@ -272,6 +279,16 @@ fn the_keys_that_the_full_example_leaves_out_load() {
         section.remove(&format!("{name}Credential"));
         section.insert(name.to_string(), json!("a literal"));
     }
+    for (pointer, name) in [
+        ("/webhook/callback", "secret"),
+        ("/webhook/endpoints/0", "apiKey"),
+        ("/webhook/endpoints/0", "callbackSecret"),
+    ] {
+        let section = document.pointer_mut(pointer).unwrap();
+        let section = section.as_object_mut().unwrap();
+        section.remove(&format!("{name}Credential"));
+        section.insert(name.to_string(), json!("a literal"));
+    }
     let folder = tempfile::tempdir().unwrap();
     for name in ["identity.md", "mcp.json"] {
         std::fs::copy(examples().join(name), folder.path().join(name)).unwrap();
@@ -286,6 +303,6 @@ fn the_keys_that_the_full_example_leaves_out_load() {
             .iter()
             .filter(|warning| warning.code == "secret_in_file")
             .count(),
-        6
+        9
     );
 }

@@ -4,9 +4,11 @@
 //! stands in the environment or in the configuration is wrapped into a sealed memfd.
 
 use ipc_proto::Role;
+use ipc_proto::callbacks::CallbackHosts;
 use ipc_proto::settings::{
     AppBridgeSettings, ArtifactSettings, EgressSettings, McpServerSettings, McpTransport,
-    ModelChoice, OpenaiSettings, ProviderSettings, RoleSettings, RunSettings, StoreSettings, Wire,
+    ModelChoice, OpenaiSettings, ProviderSettings, RoleSettings, RunSettings, StoreSettings,
+    WebhookEndpoint, WebhookSettings, Wire,
 };
 use mono_config::{Config, McpTransport as Transport, SecretSource, Wire as ConfigWire};
 use nix::fcntl::{OFlag, open};
@@ -58,6 +60,11 @@ pub(crate) enum ComposeError {
     /// More skills than a worker can be handed.
     #[error("context.selectedSkills has {0} skills, at most {MAX_SKILLS} can be given to a run")]
     Skills(usize),
+    /// More keys than the webhook channel can be handed.
+    #[error(
+        "webhook.endpoints have {0} keys of their own, at most {MAX_ENDPOINT_KEYS} can be handed on; let some use webhook.apiKey and webhook.callback.secret"
+    )]
+    EndpointKeys(usize),
     /// The role has no settings in this build.
     #[error("the role {0} is not part of this build")]
     Role(Role),
@@ -169,6 +176,7 @@ pub(crate) fn compose(
         Role::Egress => egress(config),
         Role::AppBridge => Ok((RoleSettings::AppBridge(app_bridge(config)), vec![])),
         Role::ChannelOpenai => openai(config, listener),
+        Role::ChannelWebhook => webhook(config, listener),
         Role::Run => run(config, places),
         other => Err(ComposeError::Role(other)),
     }
@@ -197,9 +205,18 @@ fn egress(config: &Config) -> Result<(RoleSettings, Descriptors), ComposeError> 
             .iter()
             .map(|f| choice(&f.model, f.effort, f.attempts)),
     );
+    let asked = config
+        .webhook
+        .endpoints
+        .iter()
+        .filter(|_| config.webhook.enabled);
+    let offered: Vec<_> = asked
+        .filter_map(|endpoint| endpoint.model.as_ref())
+        .map(|model| choice(model, None, runtime.retry.primary_attempts))
+        .collect();
     for (id, provider) in &config.providers.by_id {
-        // Keys of providers that no entry of the chain names stay where they are.
-        if !chain.iter().any(|c| c.provider == *id) {
+        // Keys of providers that no model in use names stay where they are.
+        if !chain.iter().chain(&offered).any(|c| c.provider == *id) {
             continue;
         }
         if let Some(source) = &provider.api_key {
@@ -223,6 +240,7 @@ fn egress(config: &Config) -> Result<(RoleSettings, Descriptors), ComposeError> 
     let settings = EgressSettings {
         providers,
         chain,
+        offered,
         backoff_ms: runtime.retry.backoff_ms,
         max_backoff_ms: runtime.retry.max_backoff_ms,
         max_retry_delay_ms: config
@@ -232,8 +250,21 @@ fn egress(config: &Config) -> Result<(RoleSettings, Descriptors), ComposeError> 
             .map_or(60_000, |native| native.max_retry_delay_ms),
         idle_timeout_ms: 120_000,
         allow_private_hosts: config.tools.web.fetch.allow_private_hosts.clone(),
+        callback_hosts: callback_hosts(config),
     };
     Ok((RoleSettings::Egress(settings), descriptors))
+}
+
+/// Where results may be sent: nowhere while no channel would send any.
+fn callback_hosts(config: &Config) -> CallbackHosts {
+    let webhook = &config.webhook;
+    if !webhook.enabled {
+        return CallbackHosts::default();
+    }
+    CallbackHosts {
+        public: webhook.callback.hosts.clone(),
+        private: webhook.callback.private_hosts.clone(),
+    }
 }
 
 fn app_bridge(config: &Config) -> AppBridgeSettings {
@@ -290,6 +321,85 @@ fn openai(
         bearer: api.api_key.is_some(),
     };
     Ok((RoleSettings::ChannelOpenai(settings), descriptors))
+}
+
+/// Descriptors of one packet bound the keys that endpoints have of their own: the settings, the
+/// listener and the channel's two keys come along.
+const MAX_ENDPOINT_KEYS: usize = 12;
+
+fn webhook(
+    config: &Config,
+    listener: Option<OwnedFd>,
+) -> Result<(RoleSettings, Descriptors), ComposeError> {
+    let webhook = &config.webhook;
+    let mut descriptors = Vec::new();
+    if let Some(listener) = listener {
+        descriptors.push(("listener".to_owned(), listener));
+    }
+    let mut add = |name: String, key: &str, source: &Option<SecretSource>| {
+        if let Some(source) = source {
+            descriptors.push((name, secret(key, source)?));
+        }
+        Ok::<_, ComposeError>(())
+    };
+    add("bearer".into(), "webhook.apiKey", &webhook.api_key)?;
+    add(
+        "secret".into(),
+        "webhook.callback.secret",
+        &webhook.callback.secret,
+    )?;
+    let own = webhook.endpoints.iter();
+    let own =
+        own.map(|e| usize::from(e.api_key.is_some()) + usize::from(e.callback_secret.is_some()));
+    let own: usize = own.sum();
+    if own > MAX_ENDPOINT_KEYS {
+        return Err(ComposeError::EndpointKeys(own));
+    }
+    let wait = |mode| mode == mono_config::WebhookMode::Sync;
+    let mut endpoints = vec![WebhookEndpoint {
+        name: "webhook".to_owned(),
+        path: webhook.path.clone(),
+        wait: wait(webhook.default_mode),
+        conversation: None,
+        model: None,
+        effort: None,
+        prompt: None,
+        callback_url: None,
+    }];
+    for (index, endpoint) in webhook.endpoints.iter().enumerate() {
+        let n = index + 1;
+        let key = |part: &str| format!("webhook.endpoints[{index}].{part}");
+        add(format!("bearer:{n}"), &key("apiKey"), &endpoint.api_key)?;
+        add(
+            format!("secret:{n}"),
+            &key("callbackSecret"),
+            &endpoint.callback_secret,
+        )?;
+        endpoints.push(WebhookEndpoint {
+            name: endpoint.name.clone(),
+            path: endpoint.path.clone(),
+            wait: wait(endpoint.mode.unwrap_or(webhook.default_mode)),
+            conversation: endpoint.conversation_id.clone(),
+            model: endpoint.model.as_ref().map(ToString::to_string),
+            effort: endpoint.effort.map(|e| e.as_str().to_owned()),
+            prompt: endpoint.prompt.clone(),
+            callback_url: endpoint.callback_url.clone(),
+        });
+    }
+    let callback = &webhook.callback;
+    let settings = WebhookSettings {
+        endpoints,
+        retention_ms: webhook.retention_ms,
+        max_stored: webhook.max_stored_requests,
+        max_run_ms: webhook.max_run_ms,
+        max_attachment_bytes: webhook.max_attachment_bytes,
+        callback_hosts: callback_hosts(config),
+        callback_attempts: callback.attempts,
+        callback_backoff_ms: callback.backoff_ms,
+        callback_max_backoff_ms: callback.max_backoff_ms,
+        callback_timeout_ms: callback.timeout_ms,
+    };
+    Ok((RoleSettings::ChannelWebhook(settings), descriptors))
 }
 
 /// Path of a run's scratch directory inside its mount namespace.
@@ -365,9 +475,23 @@ pub(crate) fn private_paths(config: &Config) -> Vec<String> {
                 _ => None,
             }),
     );
-    if let Some(SecretSource::File { path }) = &config.openai_api.api_key {
-        all.push(path.clone());
-    }
+    let webhook = &config.webhook;
+    let channels = [
+        &config.openai_api.api_key,
+        &webhook.api_key,
+        &webhook.callback.secret,
+    ];
+    let endpoints = webhook.endpoints.iter();
+    let endpoints = endpoints.flat_map(|e| [&e.api_key, &e.callback_secret]);
+    all.extend(
+        channels
+            .into_iter()
+            .chain(endpoints)
+            .filter_map(|source| match source {
+                Some(SecretSource::File { path }) => Some(path.clone()),
+                _ => None,
+            }),
+    );
     all.iter()
         .filter_map(|path| path.strip_prefix(&config.runtime.workspace).ok())
         .map(|path| path.to_string_lossy().into_owned())

@@ -21,6 +21,7 @@ pub struct Completer {
     client: reqwest::Client,
     providers: BTreeMap<String, Provider>,
     chain: Vec<ModelChoice>,
+    offered: Vec<ModelChoice>,
     policy: RetryPolicy,
     idle: Duration,
 }
@@ -54,6 +55,7 @@ impl Completer {
             client,
             providers,
             chain: settings.chain.clone(),
+            offered: settings.offered.clone(),
             policy: RetryPolicy {
                 backoff: Duration::from_millis(settings.backoff_ms),
                 max_backoff: Duration::from_millis(settings.max_backoff_ms),
@@ -72,7 +74,7 @@ impl Completer {
         request: &ModelRequest,
         sink: &mut S,
     ) -> Result<(), Gone> {
-        let Some(chain) = chain_for(&self.chain, request) else {
+        let Some(chain) = chain_for(&self.chain, &self.offered, request) else {
             let asked = request.model.as_deref().unwrap_or("no model");
             return sink
                 .send(ModelEvent::Failed {
@@ -240,15 +242,25 @@ fn label(choice: &ModelChoice) -> String {
 
 /// The chain that a request goes through: the configured one, or the asked model in place of the
 /// first choice. `None` when the configuration names no such model.
-fn chain_for(configured: &[ModelChoice], request: &ModelRequest) -> Option<Vec<ModelChoice>> {
+fn chain_for(
+    configured: &[ModelChoice],
+    offered: &[ModelChoice],
+    request: &ModelRequest,
+) -> Option<Vec<ModelChoice>> {
     let mut chain = configured.to_vec();
     if let Some(asked) = &request.model {
-        let at = chain.iter().position(|choice| label(choice) == *asked)?;
-        let choice = chain.remove(at);
-        if at > 0 {
-            chain.remove(0);
+        let is_asked = |choice: &ModelChoice| label(choice) == *asked;
+        match chain.iter().position(is_asked) {
+            Some(0) => {}
+            Some(at) => {
+                chain.swap(0, at);
+                chain.remove(at);
+            }
+            None => {
+                let choice = offered.iter().find(|choice| is_asked(choice))?;
+                *chain.first_mut()? = choice.clone();
+            }
         }
-        chain.insert(0, choice);
     }
     let first = chain.first_mut()?;
     if request.effort.is_some() {
@@ -340,7 +352,7 @@ mod tests {
     fn an_asked_model_takes_the_place_of_the_first() {
         let configured = [choice("a"), choice("b"), choice("c")];
         let names = |model: Option<&str>| {
-            chain_for(&configured, &request(model, None)).map(|chain| {
+            chain_for(&configured, &[choice("o")], &request(model, None)).map(|chain| {
                 chain
                     .into_iter()
                     .map(|c| c.model)
@@ -356,12 +368,18 @@ mod tests {
             None,
             "only what the configuration names"
         );
-        assert_eq!(chain_for(&[], &request(None, None)), None);
+        assert_eq!(names(Some("p:o")).unwrap(), "o b c");
+        assert_eq!(chain_for(&[], &[], &request(None, None)), None);
     }
 
     #[test]
     fn asked_effort_is_for_the_first_choice() {
-        let chain = chain_for(&[choice("a"), choice("b")], &request(None, Some("high"))).unwrap();
+        let chain = chain_for(
+            &[choice("a"), choice("b")],
+            &[],
+            &request(None, Some("high")),
+        )
+        .unwrap();
         assert_eq!(chain[0].effort.as_deref(), Some("high"));
         assert_eq!(chain[1].effort, None);
     }

@@ -156,7 +156,7 @@ impl Fetcher {
 
 /// An absolute http or https address without a user part: credentials in a URL would go wherever a
 /// redirect leads.
-fn parse(text: &str) -> Result<Url, FetchError> {
+pub(crate) fn parse(text: &str) -> Result<Url, FetchError> {
     let wrong = |reason: &str| FetchError::InvalidUrl(reason.to_owned());
     if text.len() > MAX_URL {
         return Err(wrong("it is longer than 8 KiB"));
@@ -322,7 +322,7 @@ fn keep_harmless(headers: &mut HeaderMap) {
 }
 
 /// The resolver's own error stands somewhere among the causes.
-fn network(url: &Url, error: reqwest::Error) -> FetchError {
+pub(crate) fn network(url: &Url, error: reqwest::Error) -> FetchError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(inner) = cause {
         if let Some(resolve) = inner.downcast_ref::<ResolveError>() {
@@ -334,7 +334,7 @@ fn network(url: &Url, error: reqwest::Error) -> FetchError {
         return FetchError::Timeout;
     }
     let host = url.host_str().unwrap_or_default();
-    FetchError::Network(format!("{host} can't be fetched: {}", describe(error)))
+    FetchError::Network(format!("{host} can't be reached: {}", describe(error)))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The way out: model providers, and fetches on behalf of tools.
+//! The way out: model providers, fetches on behalf of tools, and deliveries of a channel.
 //!
 //! The only process that holds model keys and reaches the network for a run. What it is asked comes
 //! from run workers, what it reads comes from the internet; both are bounded and neither is trusted.
@@ -7,6 +7,7 @@
 pub mod address;
 pub mod attempt;
 pub mod complete;
+pub mod deliver;
 pub mod demo;
 pub mod event;
 pub mod failover;

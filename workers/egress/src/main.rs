@@ -5,6 +5,7 @@ use ipc_proto::edges::control::EdgeName;
 use ipc_proto::settings::{EgressSettings, RoleSettings};
 use ipc_proto::{Role, Server};
 use mono_egress::complete::Completer;
+use mono_egress::deliver::{self, Deliverer};
 use mono_egress::fetch::{Fetcher, TIMEOUT};
 use mono_egress::http_client::Tls;
 use mono_egress::key::Key;
@@ -58,7 +59,7 @@ async fn work(mut starting: Starting) -> Result<(), KitError> {
                 if let Ok((channel, outcome)) = ended {
                     handles.remove(&channel);
                     if let Err(e) = outcome {
-                        tracing::warn!(channel, error = %e, "a run's channel was closed");
+                        tracing::warn!(channel, error = %e, "a channel was closed");
                     }
                 }
             }
@@ -81,7 +82,13 @@ fn prepare(starting: &mut Starting) -> Result<Egresses, String> {
         Completer::new(client, &settings, |id| keys.remove(id)).map_err(|e| e.to_string())?;
     let allowed = PrivateHosts::new(&settings.allow_private_hosts);
     let fetcher = Fetcher::new(&tls, allowed, TIMEOUT).map_err(|e| e.to_string())?;
-    Ok(Egresses { completer, fetcher })
+    let deliverer = Deliverer::new(&tls, settings.callback_hosts, deliver::TIMEOUT)
+        .map_err(|e| e.to_string())?;
+    Ok(Egresses {
+        completer,
+        fetcher,
+        deliverer,
+    })
 }
 
 fn read_keys(

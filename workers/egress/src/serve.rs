@@ -1,9 +1,11 @@
 //! The calls of one granted channel.
 
 use crate::complete::Completer;
+use crate::deliver::{Answer, DeliverError, Deliverer, Message};
 use crate::event::{Gone, ModelEvent, Sink};
 use crate::fetch::{FetchError, Fetcher, MAX_BODY, Page};
 use crate::text::{cut, pieces};
+use ipc_proto::callbacks::MAX_DELIVERY;
 use ipc_proto::channel::Fault;
 use ipc_proto::channel::Responder;
 use ipc_proto::chat::{MAX_MODEL_REQUEST, ModelRequest};
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 
-/// Calls of one run under way at once: five subagents and the run itself, each with a model stream
+/// Calls of one run, or of a channel, under way at once: five subagents and the run itself, each with a model stream
 /// and a fetch, and no more memory than that.
 pub const MAX_CONCURRENT: usize = 12;
 /// Most bytes of text in one packet (edges::egress).
@@ -29,6 +31,8 @@ pub struct Egresses {
     pub completer: Completer,
     /// Fetches.
     pub fetcher: Fetcher,
+    /// Deliveries.
+    pub deliverer: Deliverer,
 }
 
 /// Serves one run's channel until the run closes it. Dropping the future cancels every call.
@@ -106,6 +110,31 @@ async fn answer(call: Call<Egress>, out: Arc<Egresses>) {
                 let (reply, fd) = fetch_reply(fetched);
                 responder.send(&reply, fd.as_slice()).await
             }
+            Request::Deliver {
+                url,
+                id,
+                timestamp,
+                signature,
+                body,
+            } => {
+                let message = Message {
+                    id: &id,
+                    timestamp,
+                    signature: &signature,
+                };
+                let reply = match body.unpack(&mut fds, MAX_DELIVERY) {
+                    Ok(body) => delivery_reply(
+                        tokio::time::timeout(deadline, out.deliverer.deliver(&url, &message, body))
+                            .await
+                            .unwrap_or(Err(FetchError::Timeout.into())),
+                    ),
+                    Err(e) => Reply::DeliveryFailed {
+                        code: "too_large".to_owned(),
+                        message: e.to_string(),
+                    },
+                };
+                responder.send(&reply, &[]).await
+            }
         }
     };
     tokio::select! {
@@ -113,6 +142,22 @@ async fn answer(call: Call<Egress>, out: Arc<Egresses>) {
             tracing::warn!(error = %e, "an answer could not be sent");
         },
         () = responder.cancelled() => {}
+    }
+}
+
+fn delivery_reply(delivered: Result<Answer, DeliverError>) -> Reply {
+    match delivered {
+        Ok(Answer {
+            status,
+            retry_after,
+        }) => Reply::Delivered {
+            status,
+            retry_after,
+        },
+        Err(e) => Reply::DeliveryFailed {
+            code: e.code().to_owned(),
+            message: cut(&e.to_string(), MAX_MESSAGE).to_owned(),
+        },
     }
 }
 

@@ -1,11 +1,13 @@
 //! The worker's edge as a run sees it: packed replies, credit, withdrawal, bounds.
 #![allow(clippy::unwrap_used)]
 
+use ipc_proto::callbacks::CallbackHosts;
 use ipc_proto::chat::{ChatMessage, ChatRole, ModelRequest, ToolSpec};
 use ipc_proto::edges::egress::{Egress, FinishReason, Reply, Request};
 use ipc_proto::settings::{EgressSettings, ModelChoice, ProviderSettings, Wire};
 use ipc_proto::{Body, CallError, Client, Role, Server};
 use mono_egress::complete::Completer;
+use mono_egress::deliver::Deliverer;
 use mono_egress::fetch::Fetcher;
 use mono_egress::http_client::Tls;
 use mono_egress::resolver::PrivateHosts;
@@ -34,17 +36,20 @@ async fn channel() -> (Client<Egress>, MockModel) {
             effort: None,
             attempts: 2,
         }],
+        offered: vec![],
         backoff_ms: 1,
         max_backoff_ms: 1,
         max_retry_delay_ms: 1,
         idle_timeout_ms: 20_000,
         allow_private_hosts: vec![],
+        callback_hosts: CallbackHosts::default(),
     };
     let tls = Tls::from_system();
     let allowed = PrivateHosts::new(&[mock.address().to_string()]);
     let out = Egresses {
         completer: Completer::new(tls.model_client().unwrap(), &settings, |_| None).unwrap(),
         fetcher: Fetcher::new(&tls, allowed, Duration::from_secs(10)).unwrap(),
+        deliverer: Deliverer::new(&tls, CallbackHosts::default(), Duration::from_secs(10)).unwrap(),
     };
     let (ours, theirs) = ipc_proto::link::pair().unwrap();
     let server = Server::new(theirs, Role::Run).unwrap();

@@ -1,6 +1,7 @@
 //! Whole answers against a local service that speaks the three wires and misbehaves on request.
 #![allow(clippy::unwrap_used)]
 
+use ipc_proto::callbacks::CallbackHosts;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, Failover, ModelRequest, ToolSpec};
 use ipc_proto::edges::egress::{FinishReason, ProviderStage};
 use ipc_proto::settings::{EgressSettings, ModelChoice, ProviderSettings, Wire};
@@ -53,11 +54,13 @@ fn completer(base: &str, chain: &[(&str, &str)], idle: Duration) -> Completer {
                 attempts: 2,
             })
             .collect(),
+        offered: vec![],
         backoff_ms: 1,
         max_backoff_ms: 2,
         max_retry_delay_ms: 60_000,
         idle_timeout_ms: 1,
         allow_private_hosts: vec![],
+        callback_hosts: CallbackHosts::default(),
     };
     let settings = EgressSettings {
         idle_timeout_ms: u64::try_from(idle.as_millis()).unwrap(),

@@ -34,6 +34,7 @@ pub struct Webhook {
     /// 0 is without bound.
     pub max_run_ms: u64,
     pub max_attachment_bytes: u64,
+    pub callback: Callback,
     pub endpoints: Vec<Endpoint>,
     pub dir: PathBuf,
 }
@@ -57,6 +58,22 @@ pub struct Endpoint {
     pub prompt: Option<String>,
     pub notify: bool,
     pub notify_conversation_id: Option<String>,
+    pub api_key: Option<SecretSource>,
+    pub callback_url: Option<String>,
+    pub callback_secret: Option<SecretSource>,
+}
+
+/// Where results are sent, and how often that is tried.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Callback {
+    pub hosts: Vec<String>,
+    pub private_hosts: Vec<String>,
+    pub secret: Option<SecretSource>,
+    pub attempts: u32,
+    pub backoff_ms: u64,
+    pub max_backoff_ms: u64,
+    pub timeout_ms: u64,
 }
 
 /// Jobs; what stands here directly is the default of each.

@@ -5,7 +5,23 @@ use crate::config::{DEMO, known};
 use crate::diagnostic::{Diagnostic, nearest};
 use crate::form;
 use crate::shape;
+use std::collections::BTreeSet;
 use std::path::Path;
+
+/// A key as the table writes it: `a[].b` for `a[3].b`.
+fn pattern(key: &str) -> String {
+    let mut out = String::new();
+    for (index, piece) in key.split('[').enumerate() {
+        match (index, piece.split_once(']')) {
+            (0, _) | (_, None) => out.push_str(piece),
+            (_, Some((_, rest))) => {
+                out.push_str("[]");
+                out.push_str(rest);
+            }
+        }
+    }
+    out
+}
 
 impl Rules<'_> {
     /// Every key that names a model.
@@ -193,15 +209,16 @@ impl Rules<'_> {
 
     /// A secret written out in the file works, and belongs elsewhere.
     pub(super) fn secrets_in_the_file(&mut self) {
-        let literal: Vec<String> = crate::table::fields()
+        let secrets: BTreeSet<&str> = crate::table::fields()
             .filter(|field| field.secret && matches!(field.kind, crate::field::Kind::Text { .. }))
-            .filter(|field| {
-                matches!(
-                    self.places.get(field.key),
-                    Some(crate::diagnostic::Place::File { .. })
-                )
-            })
-            .map(|field| field.key.to_string())
+            .map(|field| field.key)
+            .collect();
+        let literal: Vec<String> = self
+            .places
+            .iter()
+            .filter(|(_, place)| matches!(place, crate::diagnostic::Place::File { .. }))
+            .filter(|(key, _)| secrets.contains(pattern(key).as_str()))
+            .map(|(key, _)| key.clone())
             .collect();
         for key in literal {
             self.warn(

@@ -83,6 +83,45 @@ impl Rules<'_> {
         }
     }
 
+    /// Results are signed, and go to declared hosts only.
+    pub(super) fn callbacks(&mut self) {
+        let section = "webhook.callback";
+        let keys = [
+            format!("{section}.hosts"),
+            format!("{section}.privateHosts"),
+        ];
+        let declared: Vec<String> = keys.iter().flat_map(|key| self.texts(key)).collect();
+        let secret = format!("{section}.secret");
+        if self.flag("webhook.enabled")
+            && let Some(key) = keys.iter().find(|key| !self.texts(key).is_empty())
+            && self.get(&secret).is_none()
+        {
+            self.error("key_required", key, "there is no key to sign results with")
+                .expected = Some(format!("{secret}File or {secret}Credential"));
+        }
+        for (index, endpoint) in self.records("webhook.endpoints").into_iter().enumerate() {
+            let url = endpoint.get("callbackUrl").and_then(Value::as_str);
+            let Some(url) = url.and_then(form::web_url) else {
+                continue;
+            };
+            let host = url.host_str().unwrap_or_default();
+            let bare = host.trim_matches(['[', ']']);
+            let port = url.port_or_known_default().unwrap_or(0);
+            let with_port = format!("{host}:{port}");
+            let forms = [host, bare, with_port.as_str()];
+            if !declared
+                .iter()
+                .any(|d| forms.iter().any(|f| d.eq_ignore_ascii_case(f)))
+            {
+                let key = format!("webhook.endpoints[{index}].callbackUrl");
+                let message = format!("{with_port} is no declared callback host");
+                self.error("not_allowed", &key, message).expected = Some(format!(
+                    "the host in {section}.hosts or {section}.privateHosts"
+                ));
+            }
+        }
+    }
+
     /// The root switch wins over the older one.
     pub(crate) fn a2a_enabled(&self) -> bool {
         let said = |key| self.get(key).and_then(Value::as_bool);

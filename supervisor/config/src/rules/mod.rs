@@ -40,6 +40,7 @@ impl Rules<'_> {
         self.memory();
         self.sandbox();
         self.listeners();
+        self.callbacks();
         self.named_entries();
         self.secrets_in_the_file();
         self.variables();

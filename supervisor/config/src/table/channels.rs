@@ -13,6 +13,10 @@ const ID: Kind = Kind::Text {
     max: 128,
     form: Form::Name,
 };
+const HOST_PORT: Kind = Kind::Text {
+    max: 262,
+    form: Form::HostPort,
+};
 const ARGUMENT: Kind = Kind::Text {
     max: 4096,
     form: Form::Any,
@@ -47,6 +51,17 @@ pub(super) const FIELDS: &[Field] = &[
     int("webhook.maxStoredRequests", 1, 10_000).or(100).doc("How many are kept."),
     millis("webhook.maxRunMs", 0, DAY_MS).or(1_200_000).doc("Longest run; 0 is without bound."),
     int("webhook.maxAttachmentBytes", 0, MAX_ATTACHMENT).or(MIB_20).doc("Bytes of one attachment."),
+    list("webhook.callback.hosts", &HOST_PORT, 64).or_texts(&[])
+        .doc("Hosts that results may be sent to by https, with an optional port; they must have public addresses."),
+    list("webhook.callback.privateHosts", &HOST_PORT, 64).or_texts(&[])
+        .doc("Hosts that results may be sent to whatever their address, by http too."),
+    secret_text("webhook.callback.secret").env("WEBHOOK_CALLBACK_SECRET").doc("The key that results are signed with."),
+    secret_file("webhook.callback.secretFile").doc("The file that holds it."),
+    secret_credential("webhook.callback.secretCredential").doc("The systemd credential that holds it."),
+    int("webhook.callback.attempts", 1, 10).or(5).doc("How often a result is sent until it is taken."),
+    millis("webhook.callback.backoffMs", 0, DAY_MS).or(1000).doc("First wait between two attempts; it doubles."),
+    millis("webhook.callback.maxBackoffMs", 0, DAY_MS).or(60_000).doc("Longest wait between two attempts."),
+    millis("webhook.callback.timeoutMs", 1, 60_000).or(10_000).doc("Longest attempt."),
     records("webhook.endpoints", 256).doc("Further routes."),
     text("webhook.endpoints[].name", 255, Form::Line).required().doc("Its name, unique."),
     text("webhook.endpoints[].path", 255, Form::UrlPath).required().doc("Its route, unique."),
@@ -57,6 +72,13 @@ pub(super) const FIELDS: &[Field] = &[
     text("webhook.endpoints[].prompt", 65_536, Form::Any).doc("Text before the request's."),
     flag("webhook.endpoints[].notify", false).doc("Send the final text to a conversation."),
     text("webhook.endpoints[].notifyConversationId", 512, Form::Line).doc("Which one."),
+    secret_text("webhook.endpoints[].apiKey").doc("Its own bearer, in place of webhook.apiKey."),
+    secret_file("webhook.endpoints[].apiKeyFile").doc("The file that holds it."),
+    secret_credential("webhook.endpoints[].apiKeyCredential").doc("The systemd credential that holds it."),
+    text("webhook.endpoints[].callbackUrl", 2048, Form::Url).doc("Where results go when the request doesn't say."),
+    secret_text("webhook.endpoints[].callbackSecret").doc("Its own signing key, in place of webhook.callback.secret."),
+    secret_file("webhook.endpoints[].callbackSecretFile").doc("The file that holds it."),
+    secret_credential("webhook.endpoints[].callbackSecretCredential").doc("The systemd credential that holds it."),
     path("webhook.dir", Base::Config).or_text("webhook").doc("Endpoints as markdown files."),
 
     section("cron").doc("Turns by schedule. What stands directly in this section is the default of every job."),
