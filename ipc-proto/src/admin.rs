@@ -150,6 +150,8 @@ pub enum Ask {
     },
     /// Read the configuration again and replace the workers that it changes.
     Reload,
+    /// Become the program that is on disk now, without losing a run; then replace the workers.
+    Upgrade,
     /// Stop the daemon in order.
     Stop,
 }

@@ -206,6 +206,15 @@ impl LinkReceiver {
         &mut self.guard
     }
 
+    /// The socket once more, to go on with it in another process image. What has not been
+    /// received waits in it.
+    ///
+    /// # Errors
+    /// When the process has no descriptors left.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.socket.descriptor()
+    }
+
     /// The next packet, or `None` when the peer closed its end.
     ///
     /// # Errors

@@ -73,6 +73,11 @@ impl Socket {
         let _ = shutdown(self.reading.get_ref(), Shutdown::Both);
     }
 
+    /// A second descriptor of the same socket.
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.reading.get_ref().try_clone()
+    }
+
     fn writing(&self) -> io::Result<Arc<AsyncFd<OwnedFd>>> {
         let mut shared = locked(&self.writing);
         if let Some(writing) = shared.upgrade() {

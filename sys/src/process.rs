@@ -94,7 +94,8 @@ pub struct Child {
 }
 
 /// The kinds of namespaces, as `/proc/PID/ns` names them.
-const KINDS: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
+/// Kinds of namespaces, as `/proc/PID/ns` names them.
+pub const KINDS: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
 
 /// The namespaces of a process that differ from the caller's.
 ///

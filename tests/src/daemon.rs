@@ -37,6 +37,7 @@ pub fn programs() -> PathBuf {
 #[derive(Debug)]
 pub struct Setup {
     folder: TempDir,
+    programs: PathBuf,
     /// The configuration; change it before [`Setup::start`].
     pub config: Value,
     raw: Option<String>,
@@ -50,8 +51,11 @@ pub struct Daemon {
     folder: Option<TempDir>,
     child: Child,
     socket: PathBuf,
-    setup: (Vec<String>, Vec<(String, String)>),
+    setup: Start,
 }
+
+/// How a daemon is started: the folder of its programs, arguments, variables.
+type Start = (PathBuf, Vec<String>, Vec<(String, String)>);
 
 /// Waits until something is so.
 ///
@@ -86,6 +90,7 @@ impl Setup {
         });
         Ok(Self {
             folder,
+            programs: programs(),
             config,
             raw: None,
             arguments: vec![],
@@ -181,6 +186,29 @@ impl Setup {
         self
     }
 
+    /// Gives the daemon a folder of its own with its programs, so that they can be replaced.
+    ///
+    /// # Errors
+    /// When they can't be copied.
+    pub fn own_programs(mut self) -> Result<Self> {
+        let folder = self.folder.path().join("programs");
+        std::fs::create_dir(&folder)?;
+        for entry in std::fs::read_dir(programs())? {
+            let (from, name) = entry.map(|e| (e.path(), e.file_name()))?;
+            let name = name.to_string_lossy();
+            if !name.starts_with("mono") || name.contains('.') || !from.is_file() {
+                continue;
+            }
+            let to = folder.join(&*name);
+            // Large, and the same file as long as nobody replaces it.
+            if std::fs::hard_link(&from, &to).is_err() {
+                std::fs::copy(&from, &to)?;
+            }
+        }
+        self.programs = folder;
+        Ok(self)
+    }
+
     /// A variable of the daemon's environment.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
@@ -205,7 +233,7 @@ impl Setup {
     pub fn launch(self) -> Result<Daemon> {
         self.write_config()?;
         let socket = self.folder.path().join("monod.sock");
-        let setup = (self.arguments, self.environment);
+        let setup = (self.programs, self.arguments, self.environment);
         let child = spawn(self.folder.path(), &socket, &setup)?;
         Ok(Daemon {
             folder: Some(self.folder),
@@ -236,7 +264,7 @@ impl Setup {
         let child = spawn(
             self.folder.path(),
             &socket,
-            &(self.arguments, self.environment),
+            &(self.programs, self.arguments, self.environment),
         )?;
         refusal(child, self.folder.path())
     }
@@ -270,13 +298,13 @@ fn share(folder: &Path) -> Result<()> {
 fn spawn(
     folder: &Path,
     socket: &Path,
-    (arguments, environment): &(Vec<String>, Vec<(String, String)>),
+    (programs, arguments, environment): &Start,
 ) -> Result<Child> {
     let log = std::fs::File::options()
         .create(true)
         .append(true)
         .open(folder.join("monod.log"))?;
-    Command::new(programs().join("monod"))
+    Command::new(programs.join("monod"))
         .arg("--config")
         .arg(folder.join("mono-agent.config.json"))
         .arg("--socket")

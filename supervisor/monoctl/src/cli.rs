@@ -79,10 +79,17 @@ pub(crate) enum Command {
     #[command(
         after_help = "It is checked first; one with errors changes nothing. Workers that it changes are replaced one \
         by one, and running turns finish on the old ones. What takes a restart is named with both values.\n\n\
+        With --exec the daemon also becomes the program that is on disk now, e.g. after an upgrade of the package: \
+        the new program is asked first whether it would start, no turn and no connection is lost, and store and \
+        artifact get their new programs when no turn is at work.\n\n\
         Exit status: 0 done, 1 refused or a new worker doesn't serve, 3 no daemon.\n\n\
-        Example:\n  monoctl reload && monoctl status"
+        Examples:\n  monoctl reload && monoctl status\n  apt-get install ./mono.deb && monoctl reload --exec"
     )]
-    Reload,
+    Reload {
+        /// Replace the programs too: the daemon's own and those of its workers
+        #[arg(long)]
+        exec: bool,
+    },
     /// Check everything that the daemon needs, with a remedy for what is missing
     #[command(
         after_help = "Changes nothing and needs no daemon; asks one that runs. Exit status: 0 all is well, 1 something is missing.\n\n\

@@ -21,6 +21,7 @@ mod stop;
 mod table;
 mod terminal;
 mod top;
+mod upgrade;
 mod worker;
 
 use clap::{CommandFactory, Parser};
@@ -62,7 +63,8 @@ async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {
         Command::Logs { role, run, follow } => {
             logs::run(socket, logs::Wanted { role, run }, follow, screen).await
         }
-        Command::Reload => reload::run(socket, screen).await,
+        Command::Reload { exec: false } => reload::run(socket, screen).await,
+        Command::Reload { exec: true } => upgrade::run(socket, screen).await,
         Command::Doctor { config, env_file } => {
             doctor::run(socket, config.as_deref(), &env_file, screen).await
         }

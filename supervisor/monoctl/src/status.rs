@@ -44,7 +44,16 @@ pub(crate) struct Worker {
     pub(crate) protocol: Option<u16>,
     pub(crate) rss_bytes: u64,
     pub(crate) last_line: String,
+    /// It has the program, or the settings, of before a reload.
+    pub(crate) outdated: bool,
     pub(crate) sandbox: Option<Sandbox>,
+}
+
+impl Worker {
+    /// An owner of files can't live beside its successor.
+    pub(crate) fn waits_for_quiet(&self) -> bool {
+        ["store", "artifact"].contains(&self.role.as_str())
+    }
 }
 
 /// What the kernel enforces on a worker.

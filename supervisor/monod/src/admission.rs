@@ -4,6 +4,7 @@
 //! conversation go one after the other; one that waits for its conversation holds no slot.
 
 use ipc_proto::{ConversationId, RunId};
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The two bounds; `None` is no bound.
@@ -16,7 +17,7 @@ pub(crate) struct Limits {
 }
 
 /// A run in the queue or at work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
     run: RunId,
     channel: String,
@@ -36,8 +37,9 @@ pub(crate) enum Outcome {
 }
 
 /// The queue.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Queue {
+    #[serde(skip)]
     limits: Limits,
     running: HashMap<RunId, Entry>,
     waiting: VecDeque<Entry>,

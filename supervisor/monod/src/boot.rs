@@ -3,11 +3,13 @@
 use crate::Arguments;
 use crate::admin;
 use crate::compose::Places;
+use crate::handover::{FORMAT, Handover, Left, Luggage};
 use crate::input::Input;
 use crate::launch::{Launcher, Ownership};
 use crate::programs::Programs;
 use crate::supervisor::{Parts, Supervisor, TICK};
 use crate::systemd;
+use crate::upgrade::Own;
 use ipc_proto::Role;
 use mono_config::Config;
 use nix::unistd::{Gid, Uid, chown};
@@ -68,6 +70,17 @@ pub(crate) enum BootError {
         "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`"
     )]
     Passed(String),
+    /// A running daemon of another make asks.
+    #[error("this program can't take over from the running one: restart the daemon")]
+    Format,
+    /// The new program can't be run.
+    #[error("{} can't be run: {source}", path.display())]
+    Exec {
+        /// Its file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The runtime or a signal handler.
     #[error("{0}")]
     Io(#[from] std::io::Error),
@@ -93,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         .socket
         .clone()
         .unwrap_or_else(|| config.runtime.state_dir.join("monod.sock"));
-    let launcher = Launcher::new(
+    let mut launcher = Launcher::new(
         &config,
         &places,
         programs,
@@ -101,20 +114,78 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         arguments.allow_degraded,
     )?;
     if arguments.check {
+        if arguments.takes_over.is_some_and(|format| format != FORMAT) {
+            return Err(BootError::Format);
+        }
         println!("ok: the daemon would start");
         return Ok(());
     }
     prepare(&config, &places, launcher.ownership())?;
-    let mut passed = systemd::passed_sockets()?;
-    let listeners = listeners(&config, &mut passed)?;
-    // A socket of the unit stays open over a restart: nobody who connects meanwhile is turned away.
-    let (admin, ours) = match passed.remove("admin") {
-        Some(admin) => (admin::checked(admin)?, false),
-        None => (admin::listen_at(&socket)?, true),
+    launcher.enforce_memory();
+    let (admin, ours, listeners, mut taken) = if arguments.take_over {
+        let Handover {
+            left,
+            mut luggage,
+            admin: (admin, ours),
+        } = Handover::receive()?;
+        let mut open = BTreeMap::new();
+        for (role, listener) in &left.listeners {
+            open.insert(*role, TcpListener::from(luggage.take(*listener)?));
+        }
+        (admin, ours, open, Some((left, luggage)))
+    } else {
+        clear_scratch(&places.scratch);
+        let mut passed = systemd::passed_sockets()?;
+        let listeners = listeners(&config, &mut passed)?;
+        // A socket of the unit stays open over a restart: nobody who connects meanwhile is turned
+        // away.
+        let (admin, ours) = match passed.remove("admin") {
+            Some(admin) => (admin::checked(admin)?, false),
+            None => (admin::listen_at(&socket)?, true),
+        };
+        if let Some(name) = passed.keys().next() {
+            return Err(BootError::Passed(name.clone()));
+        }
+        (admin, ours, listeners, None)
     };
-    if let Some(name) = passed.keys().next() {
-        return Err(BootError::Passed(name.clone()));
+    let own = Own::read()?;
+    let parts = Parts {
+        config,
+        reports: loaded.fields,
+        file: arguments.config.clone(),
+        places,
+        launcher,
+        listeners,
+        own: own.clone(),
+    };
+    let ended = live(parts, &admin, &socket, taken.take())?;
+    if let Some((left, luggage)) = ended {
+        let handover = Handover {
+            left,
+            luggage,
+            admin: (admin, ours),
+        };
+        // Its own check ran a moment ago. If it can't be run all the same, this process has lost
+        // nothing yet but its loop, and starting anew ends no more than a restart does.
+        let source = handover.exec(&own.exe, &own.arguments);
+        let path = own.exe;
+        return Err(BootError::Exec { path, source });
     }
+    // A left-over socket is replaced at the next start; removing it now tells monoctl sooner.
+    if ours {
+        let _ = std::fs::remove_file(&socket);
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Runs the loop until its end, with what an earlier image left.
+fn live(
+    parts: Parts,
+    admin: &OwnedFd,
+    socket: &Path,
+    taken: Option<(Left, Luggage)>,
+) -> Result<Option<(Left, Luggage)>, BootError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -122,31 +193,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         let (tell, inputs) = mpsc::unbounded_channel();
         follow_signals(&tell)?;
         tokio::spawn(tick(tell.clone()));
-        let operators = admin::Operators::accept(admin, tell.clone())?;
-        for (role, listener) in &listeners {
+        let operators = admin::Operators::accept(admin.try_clone()?, tell.clone())?;
+        for (role, listener) in &parts.listeners {
             if let Ok(address) = listener.local_addr() {
                 tracing::info!(role = %role, "listening on http://{address}");
             }
         }
         tracing::info!("admin socket at {}", socket.display());
-        let parts = Parts {
-            config,
-            reports: loaded.fields,
-            file: arguments.config.clone(),
-            places,
-            launcher,
-            listeners,
-            tell,
-        };
-        Supervisor::new(parts).serve(inputs, &operators).await;
-        Ok::<(), std::io::Error>(())
+        let mut supervisor = Supervisor::new(parts, tell);
+        if let Some((left, luggage)) = taken {
+            supervisor.take_over_from(left, luggage)?;
+        }
+        Ok::<_, std::io::Error>(supervisor.serve(inputs, &operators).await)
     });
-    // A left-over socket is replaced at the next start; removing it now tells monoctl sooner.
-    if ours {
-        let _ = std::fs::remove_file(&socket);
-    }
     runtime.shutdown_background();
-    tracing::info!("stopped");
     Ok(result?)
 }
 
@@ -224,9 +284,7 @@ fn prepare(config: &Config, places: &Places, ownership: &Ownership) -> Result<()
         set_mode(path, mode)?;
     }
     make_folder(&places.scratch, 0o711)?;
-    set_mode(&places.scratch, 0o711)?;
-    clear_scratch(&places.scratch);
-    Ok(())
+    set_mode(&places.scratch, 0o711)
 }
 
 fn check_private(path: &Path) -> Result<(), BootError> {

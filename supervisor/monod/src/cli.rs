@@ -29,4 +29,12 @@ pub(crate) struct Arguments {
     /// start, 1 when not.
     #[arg(long)]
     pub(crate) check: bool,
+    /// With `--check`: also fail unless this program takes over what a running one of this format
+    /// leaves.
+    #[arg(long, value_name = "FORMAT", hide = true)]
+    pub(crate) takes_over: Option<u32>,
+    /// Go on with what an earlier image of this process left on standard input (`monoctl reload
+    /// --exec` does this).
+    #[arg(long, hide = true)]
+    pub(crate) take_over: bool,
 }

@@ -1,11 +1,14 @@
 //! Everything that happens to the supervisor, in one queue: it decides one thing at a time.
 
+use crate::process::Source;
+use crate::violations::Event;
 use ipc_proto::RunId;
 use ipc_proto::admin::{Admin, Ask};
 use ipc_proto::channel::Responder;
 use ipc_proto::edges::control::FromWorker;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 /// Names a process for as long as the supervisor lives; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -26,10 +29,12 @@ pub(crate) enum Input {
         process: ProcessId,
         error: Option<String>,
     },
-    /// SIGCHLD: at least one process ended.
+    /// SIGCHLD: at least one process ended; or the last line of one has come.
     ChildEnded,
     /// A process logged a line.
-    Line { process: ProcessId, text: String },
+    Line { source: Source, text: String },
+    /// A process made a forbidden system call.
+    Forbidden { source: Source, event: Event },
     /// A slot's delay is over.
     Due,
     /// An operator asks.
@@ -38,10 +43,22 @@ pub(crate) enum Input {
         fds: VecDeque<OwnedFd>,
         responder: Responder<Admin>,
     },
+    /// The program on disk would take over, or says why not.
+    Checked {
+        result: Result<(), String>,
+        responder: Responder<Admin>,
+    },
     /// The end of a run that its process did not report is on record.
     Interrupted { run: RunId },
     /// Heartbeats and deadlines.
     Tick,
+    /// The next look at the memory of runs and servers is due; the one before began then.
+    LookAtMemory { since: Instant },
+    /// Processes that were seen above their limit, and the bytes that they used.
+    Memory {
+        since: Instant,
+        above: Vec<(ProcessId, u64)>,
+    },
     /// SIGHUP: read the configuration again.
     Reload,
     /// SIGTERM, SIGINT.

@@ -2,6 +2,7 @@
 
 use crate::compose::{Places, has_http_servers};
 use crate::input::ProcessId;
+use crate::memory::{Bound, Enforcement};
 use crate::process::Process;
 use crate::programs::Programs;
 use ipc_proto::edges::control::SandboxReport;
@@ -95,14 +96,20 @@ impl Ownership {
 /// A started worker.
 pub(crate) struct Started {
     pub(crate) child: Child,
+    pub(crate) memory: Option<Bound>,
     pub(crate) control: OwnedFd,
     pub(crate) stderr: OwnedFd,
+    /// The launcher sends the listener over it.
+    pub(crate) violations: OwnedFd,
 }
 
 /// A started server: our ends of stdin, stdout and stderr.
 pub(crate) struct ServerStarted {
     pub(crate) child: Child,
+    pub(crate) memory: Bound,
     pub(crate) pipes: [OwnedFd; 3],
+    /// As for a worker.
+    pub(crate) violations: OwnedFd,
 }
 
 /// Starts processes.
@@ -114,6 +121,9 @@ pub(crate) struct Launcher {
     network: bool,
     degraded: bool,
     socket: PathBuf,
+    memory: Enforcement,
+    /// Bytes that a run may use.
+    run_memory_max: u64,
     /// Filters that a worker which serves has at least: ours, which it inherits, and its two.
     filters: u32,
 }
@@ -154,6 +164,8 @@ impl Launcher {
             network: has_http_servers(config),
             degraded,
             socket: socket.to_owned(),
+            memory: Enforcement::Watched("not looked at yet".into()),
+            run_memory_max: config.run_memory_max(),
             filters: 2 + inherited_filters().map_err(io_error("/proc/self/status"))?,
         })
     }
@@ -162,6 +174,46 @@ impl Launcher {
     pub(crate) fn reconfigure(&mut self, config: &Config) {
         self.hidden = hidden(config, &self.socket);
         self.network = has_http_servers(config);
+        self.run_memory_max = config.run_memory_max();
+    }
+
+    /// Finds out how memory can be limited here. Not before it is sure that the daemon starts: this
+    /// may move it into another control group.
+    pub(crate) fn enforce_memory(&mut self) {
+        self.memory = Enforcement::find();
+    }
+
+    /// How memory is limited here.
+    pub(crate) fn memory(&self) -> &Enforcement {
+        &self.memory
+    }
+
+    /// Starts a process within its limit of memory.
+    fn start_within(
+        &self,
+        memory: &Bound,
+        launch: &policy::Launch,
+        descriptors: Descriptors<'_>,
+    ) -> Result<Child, LaunchError> {
+        let started = memory
+            .open()
+            .map_err(io_error("the control group of the new process"))
+            .and_then(|group| {
+                let cgroup = group.as_ref().map(AsFd::as_fd);
+                let descriptors = Descriptors {
+                    cgroup,
+                    ..descriptors
+                };
+                Ok(policy::start(launch, &descriptors)?)
+            });
+        started.inspect_err(|_| memory.remove())
+    }
+
+    fn bound(&self, role: Role, id: ProcessId, limit: u64) -> Result<Bound, LaunchError> {
+        let bound = self.memory.bound(role, id, limit);
+        bound.map_err(io_error(
+            "a control group for the memory of the new process",
+        ))
     }
 
     pub(crate) fn ownership(&self) -> &Ownership {
@@ -263,12 +315,16 @@ impl Launcher {
             identity: self.ownership.identity(role, slot(id)),
             degraded: self.degraded,
             environment: self.environment(),
+            data_max: (role == Role::Run)
+                .then(|| self.memory.data_max(self.run_memory_max))
+                .flatten(),
             ..Context::default()
         };
         let launch = policy::compile(role, &context)?;
         let (control, theirs) = ipc_proto::link::pair()?;
         let (stderr, their_stderr) = pipe()?;
         nonblocking(&stderr)?;
+        let (violations, their_violations) = policy::violation::channel()?;
         let descriptors = Descriptors {
             launcher: self.programs.launch.as_fd(),
             program: Some(program.as_fd()),
@@ -276,13 +332,23 @@ impl Launcher {
             input: None,
             output: None,
             error: Some(their_stderr.as_fd()),
+            violations: their_violations.as_fd(),
             cgroup: None,
         };
-        let child = policy::start(&launch, &descriptors)?;
+        let (child, memory) = match role {
+            Role::Run => {
+                let memory = self.bound(role, id, self.run_memory_max)?;
+                let child = self.start_within(&memory, &launch, descriptors)?;
+                (child, Some(memory))
+            }
+            _ => (policy::start(&launch, &descriptors)?, None),
+        };
         Ok(Started {
             child,
+            memory,
             control,
             stderr,
+            violations,
         })
     }
 
@@ -331,6 +397,7 @@ impl Launcher {
                 arguments: args.clone(),
                 directory: cwd.clone(),
             }),
+            data_max: self.memory.data_max(sandbox.memory_max_bytes),
             ..Context::default()
         };
         let launch = policy::compile(Role::McpServer, &context)?;
@@ -341,6 +408,7 @@ impl Launcher {
         let (their_stdin, stdin) = pipe()?;
         let (stdout, their_stdout) = pipe()?;
         let (stderr, their_stderr) = pipe()?;
+        let (violations, their_violations) = policy::violation::channel()?;
         let descriptors = Descriptors {
             launcher: self.programs.launch.as_fd(),
             program: None,
@@ -348,12 +416,16 @@ impl Launcher {
             input: Some(their_stdin.as_fd()),
             output: Some(their_stdout.as_fd()),
             error: Some(their_stderr.as_fd()),
+            violations: their_violations.as_fd(),
             cgroup: None,
         };
-        let child = policy::start(&launch, &descriptors)?;
+        let memory = self.bound(Role::McpServer, id, sandbox.memory_max_bytes)?;
+        let child = self.start_within(&memory, &launch, descriptors)?;
         Ok(ServerStarted {
             child,
+            memory,
             pipes: [stdin, stdout, stderr],
+            violations,
         })
     }
 

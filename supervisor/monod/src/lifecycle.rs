@@ -1,5 +1,6 @@
 //! One role's worker at an operator's word: started anew, left to finish, allowed again.
 
+use crate::counters::Reason;
 use crate::process::State;
 use crate::slot::Slot;
 use crate::supervisor::Supervisor;
@@ -14,9 +15,12 @@ impl Supervisor {
         };
         slot.forgive();
         match slot.process() {
-            Some(id) => self.end(id),
+            Some(id) => {
+                self.counters.blame(id, Reason::Operator);
+                self.end(id);
+            }
             None => {
-                slot.unpark();
+                slot.start_now();
                 self.fill();
             }
         }

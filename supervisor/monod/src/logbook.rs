@@ -1,7 +1,7 @@
 //! The latest lines of every worker, for `monoctl logs`. The journal keeps the rest.
 
 use ipc_proto::Role;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,13 +11,13 @@ const KEPT: usize = 4_096;
 const PAGE: usize = 500;
 
 /// One line of a worker.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// Counts up from 1 over the life of the daemon.
     pub(crate) seq: u64,
     /// Milliseconds since 1970.
     at_ms: u128,
-    role: &'static str,
+    role: String,
     pid: i32,
     run: Option<String>,
     text: String,
@@ -34,7 +34,7 @@ pub(crate) struct Page {
 }
 
 /// The lines.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Logbook {
     entries: VecDeque<Entry>,
     next: u64,
@@ -53,7 +53,7 @@ impl Logbook {
         self.entries.push_back(Entry {
             seq: self.next,
             at_ms,
-            role: role.name(),
+            role: role.name().to_owned(),
             pid,
             run: run.map(str::to_owned),
             text: text.to_owned(),

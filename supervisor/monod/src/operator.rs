@@ -241,6 +241,7 @@ impl Supervisor {
                 let result = self.reload().map(|report| (report, vec![]));
                 now(responder, result);
             }
+            Ask::Upgrade => self.upgrade(responder),
             Ask::Stop => {
                 now(responder, Ok((json!({ "stopping": true }), vec![])));
                 self.stop();
@@ -313,14 +314,20 @@ impl Supervisor {
                 waiting,
             },
             self.violations,
+            self.forbidden.clone(),
             self.started.elapsed(),
             self.launcher.degraded(),
+            self.launcher.memory(),
         )
     }
 
     fn slot_status(&self, slot: &Slot) -> status::Worker {
         match slot.process().and_then(|id| self.processes.get(&id)) {
-            Some(process) => status::worker(process, slot.restarts, self.launcher.floor()),
+            Some(process) => {
+                let mut worker = status::worker(process, slot.restarts, self.launcher.floor());
+                worker.outdated = slot.outdated;
+                worker
+            }
             None => status::absent(slot),
         }
     }

@@ -1,26 +1,34 @@
 //! One confined process: its descriptors, its state, the tasks that read from it.
 
 use crate::input::{Input, ProcessId};
+use crate::memory::Bound;
+use crate::violations::Ear;
 use ipc_proto::edges::control::{FromWorker, SandboxReport, ToWorker};
 use ipc_proto::link::{Incoming, Link, LinkReceiver, LinkSender, Payload, borrow};
 use ipc_proto::table::{Guard, Phase};
 use ipc_proto::{Role, RunId};
+use mono_sys::process::ExitStatus;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 /// Packets to one worker that wait for its socket; a worker that lets more pile up is ended.
 const OUTGOING: usize = 1024;
-/// Longest log line of a worker in bytes; the rest of it is dropped.
+/// Longest log line of a worker in bytes; a longer one is taken as several.
 const LINE: u64 = 8 * 1024;
+/// How long packets may take to reach a worker's queue when everything is to be still.
+const FLUSHED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Where a process stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum State {
     /// Started, not ready.
     Starting,
@@ -71,11 +79,44 @@ pub(crate) struct Process {
     pub(crate) run: Option<RunId>,
     /// Removed with the process.
     pub(crate) scratch: Option<PathBuf>,
+    /// How much memory it may use, with all below it.
+    pub(crate) memory: Option<Bound>,
     /// Its handshake or its sandbox was refused.
     pub(crate) unfit: bool,
     /// It was ended because it is no longer wanted.
     pub(crate) dismissed: bool,
+    /// It has ended, in this state and this way; its last lines may still be on their way.
+    pub(crate) exit: Option<(State, String)>,
+    /// When that was seen.
+    pub(crate) ended_at: Instant,
+    /// Hears of its forbidden system calls.
+    pub(crate) ear: Option<Ear>,
+    /// The one that it ends by.
+    pub(crate) forbidden_call: Option<&'static str>,
+    /// Its own and those of what it started.
+    pub(crate) forbidden_calls: u32,
     outgoing: Option<mpsc::Sender<Outgoing>>,
+    following: Option<Following>,
+}
+
+/// The tasks that follow a process. Told to stop, the readers give their descriptors back.
+#[derive(Debug)]
+struct Following {
+    stop: watch::Sender<bool>,
+    control: Option<JoinHandle<Option<OwnedFd>>>,
+    stderr: Option<JoinHandle<Option<(OwnedFd, Vec<u8>)>>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// What is read from a process, when nothing reads from it any more.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    /// Our end of its control channel.
+    pub(crate) control: Option<OwnedFd>,
+    /// Our end of its standard error.
+    pub(crate) stderr: Option<OwnedFd>,
+    /// The beginning of a line whose end has not come yet.
+    pub(crate) begun: Vec<u8>,
 }
 
 impl Process {
@@ -100,9 +141,16 @@ impl Process {
             ping: None,
             run: None,
             scratch,
+            memory: None,
             unfit: false,
             dismissed: false,
+            exit: None,
+            ended_at: Instant::now(),
+            ear: None,
+            forbidden_call: None,
+            forbidden_calls: 0,
             outgoing: None,
+            following: None,
         }
     }
 
@@ -116,7 +164,13 @@ impl Process {
     /// How it ended, once it has; reaps it.
     pub(crate) fn ended(&self) -> Option<String> {
         match mono_sys::process::try_wait(&self.pidfd) {
-            Ok(status) => status.map(|s| s.to_string()),
+            Ok(None) => None,
+            Ok(Some(status)) => Some(match self.forbidden_call {
+                Some(call) if status == ExitStatus::Signalled(nix::libc::SIGKILL) => {
+                    format!("ended by a forbidden system call: {call}")
+                }
+                _ => status.to_string(),
+            }),
             Err(e) => Some(format!("unknown end: {e}")),
         }
     }
@@ -127,43 +181,137 @@ impl Process {
         let _ = mono_sys::process::pidfd_signal(&self.pidfd, nix::libc::SIGKILL);
     }
 
-    /// Starts the tasks that follow the process: its log lines, its control channel.
+    /// Starts the tasks that follow the process: its log lines, its control channel. A channel
+    /// whose handshake is over, as that of a process which was taken over, goes on in that phase.
     pub(crate) fn follow(
         &mut self,
-        control: Option<OwnedFd>,
-        stderr: Option<OwnedFd>,
+        streams: Streams,
         tell: &mpsc::UnboundedSender<Input>,
     ) -> io::Result<()> {
-        let id = self.id;
-        if let Some(stderr) = stderr {
+        let (stop, stopped) = watch::channel(false);
+        let mut following = Following {
+            stop,
+            control: None,
+            stderr: None,
+            writer: None,
+        };
+        let line = Source {
+            process: self.id,
+            role: self.role,
+            pid: self.pid,
+        };
+        if let Some(stderr) = streams.stderr {
             let reader = pipe::Receiver::from_owned_fd(stderr)?;
-            tokio::spawn(read_lines(id, reader, tell.clone()));
+            let lines = read_lines(line, reader, streams.begun, tell.clone(), stopped.clone());
+            following.stderr = Some(tokio::spawn(lines));
         }
-        if let Some(fd) = control {
-            let Link { sender, receiver } = Link::new(fd, Guard::greeting(self.role))?;
+        if let Some(fd) = streams.control {
+            let mut guard = Guard::greeting(self.role);
+            if self.state != State::Starting {
+                guard.enter(Phase::Serving);
+            }
+            let Link { sender, receiver } = Link::new(fd, guard)?;
             let (queue, wishes) = mpsc::channel(OUTGOING);
             self.outgoing = Some(queue);
-            tokio::spawn(write_packets(sender, wishes));
-            tokio::spawn(read_packets(id, receiver, tell.clone()));
+            following.writer = Some(tokio::spawn(write_packets(sender, wishes)));
+            let packets = read_packets(self.id, receiver, tell.clone(), stopped);
+            following.control = Some(tokio::spawn(packets));
         }
+        self.following = Some(following);
         Ok(())
+    }
+
+    /// Listens for its forbidden system calls, and ends what makes one.
+    pub(crate) fn hear(&mut self, ear: Ear, tell: &mpsc::UnboundedSender<Input>) {
+        let source = Source {
+            process: self.id,
+            role: self.role,
+            pid: self.pid,
+        };
+        ear.listen(source, tell);
+        self.ear = Some(ear);
+    }
+
+    /// True until all that an ended process said has been read.
+    pub(crate) fn is_talking(&self) -> bool {
+        let unread = |following: &Following| {
+            let lines = following.stderr.as_ref();
+            let packets = following.control.as_ref();
+            lines.is_some_and(|task| !task.is_finished())
+                || packets.is_some_and(|task| !task.is_finished())
+        };
+        self.following.as_ref().is_some_and(unread)
+    }
+
+    /// Stops reading. What came so far is in the supervisor's queue, what comes from now on waits
+    /// in the kernel.
+    pub(crate) async fn quieten(&mut self) -> Streams {
+        let mut streams = Streams::default();
+        if let Some(following) = &mut self.following {
+            let _ = following.stop.send(true);
+            if let Some(task) = following.control.take() {
+                streams.control = task.await.ok().flatten();
+            }
+            if let Some(task) = following.stderr.take()
+                && let Some((fd, begun)) = task.await.ok().flatten()
+            {
+                streams.stderr = Some(fd);
+                streams.begun = begun;
+            }
+        }
+        streams
+    }
+
+    /// Waits until what was sent has reached the worker's queue. False when the worker doesn't
+    /// read, so that some of it never will.
+    pub(crate) async fn flush(&mut self) -> bool {
+        self.outgoing = None;
+        let writer = self.following.take().and_then(|f| f.writer);
+        match writer {
+            Some(writer) => tokio::time::timeout(FLUSHED_WITHIN, writer).await.is_ok(),
+            None => true,
+        }
     }
 }
 
-async fn read_lines(id: ProcessId, reader: pipe::Receiver, tell: mpsc::UnboundedSender<Input>) {
+/// Where a line comes from; known also when the process is long reaped.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Source {
+    pub(crate) process: ProcessId,
+    pub(crate) role: Role,
+    pub(crate) pid: i32,
+}
+
+async fn read_lines(
+    source: Source,
+    reader: pipe::Receiver,
+    mut line: Vec<u8>,
+    tell: mpsc::UnboundedSender<Input>,
+    mut stop: watch::Receiver<bool>,
+) -> Option<(OwnedFd, Vec<u8>)> {
     let mut reader = BufReader::new(reader);
-    let mut line = Vec::new();
     loop {
-        line.clear();
         let mut bounded = (&mut reader).take(LINE);
-        match bounded.read_until(b'\n', &mut line).await {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {
-                let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-                if !text.is_empty() && tell.send(Input::Line { process: id, text }).is_err() {
-                    return;
-                }
+        let read = tokio::select! {
+            biased;
+            // A process that never stops talking must not keep us from stopping.
+            Ok(()) = stop.changed() => {
+                line.extend_from_slice(reader.buffer());
+                let fd = reader.into_inner().into_nonblocking_fd().ok()?;
+                return Some((fd, line));
             }
+            read = bounded.read_until(b'\n', &mut line) => read,
+        };
+        let ended = !matches!(read, Ok(count) if count > 0);
+        let text = String::from_utf8_lossy(&line).trim_end().to_owned();
+        if !text.is_empty() && tell.send(Input::Line { source, text }).is_err() {
+            return None;
+        }
+        line.clear();
+        if ended {
+            // Its end may have waited for this.
+            let _ = tell.send(Input::ChildEnded);
+            return None;
         }
     }
 }
@@ -180,9 +328,16 @@ async fn read_packets(
     id: ProcessId,
     mut receiver: LinkReceiver,
     tell: mpsc::UnboundedSender<Input>,
-) {
+    mut stop: watch::Receiver<bool>,
+) -> Option<OwnedFd> {
     let error = loop {
-        let packet = match receiver.recv::<FromWorker>().await {
+        // A packet is taken from the socket whole and at once: to stop here loses none.
+        let received = tokio::select! {
+            biased;
+            Ok(()) = stop.changed() => return receiver.descriptor().ok(),
+            received = receiver.recv::<FromWorker>() => received,
+        };
+        let packet = match received {
             Ok(Some(packet)) => packet,
             Ok(None) => break None,
             Err(e) => break Some(e.to_string()),
@@ -211,8 +366,9 @@ async fn read_packets(
             })
             .is_err()
         {
-            return;
+            return None;
         }
     };
     let _ = tell.send(Input::ChannelEnded { process: id, error });
+    None
 }

@@ -3,6 +3,7 @@
 
 use crate::boot::environment;
 use crate::compose;
+use crate::counters::Reason;
 use crate::input::ProcessId;
 use crate::launch::LaunchError;
 use crate::process::State;
@@ -11,12 +12,12 @@ use crate::systemd;
 use ipc_proto::Role;
 use ipc_proto::channel::Fault;
 use ipc_proto::edges::control::ToWorker;
-use mono_config::{Config, FieldReport};
+use mono_config::{Config, FieldReport, Loaded};
 use serde::Serialize;
 
 /// Roles that may live beside their successor. The owners of files can't: each holds its folder
 /// alone.
-const REPLACEABLE: [Role; 3] = [Role::Egress, Role::AppBridge, Role::ChannelOpenai];
+pub(crate) const REPLACEABLE: [Role; 3] = [Role::Egress, Role::AppBridge, Role::ChannelOpenai];
 
 /// What a reload did.
 #[derive(Debug, Serialize)]
@@ -42,10 +43,21 @@ struct Failed {
 /// A setting that can't change while the daemon runs. The values are JSON, as `config show` has
 /// them.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Fixed {
+pub(crate) struct Fixed {
     key: &'static str,
     running: String,
     configured: String,
+}
+
+impl std::fmt::Display for Fixed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            key,
+            running,
+            configured,
+        } = self;
+        write!(f, "{key} stays {running} until a restart, not {configured}")
+    }
 }
 
 /// Puts the running values back where a change can't take effect; returns their keys.
@@ -74,6 +86,9 @@ fn keep_fixed(running: &Config, new: &mut Config) -> Vec<&'static str> {
     fixed!("openaiApi.enabled", openai_api.enabled);
     fixed!("openaiApi.host", openai_api.host);
     fixed!("openaiApi.port", openai_api.port);
+    fixed!("metrics.enabled", metrics.enabled);
+    fixed!("metrics.host", metrics.host);
+    fixed!("metrics.port", metrics.port);
     kept
 }
 
@@ -115,18 +130,22 @@ impl Supervisor {
             return Err(Fault::new("shutting_down", "the daemon is stopping"));
         }
         systemd::reloading();
-        let result = self.read_again();
+        let result = self.read_again().map(|(loaded, needs_restart)| {
+            let (replaced, failed) = self.apply(loaded.config);
+            self.reports = loaded.fields;
+            Report {
+                replaced,
+                failed,
+                needs_restart,
+                warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
+            }
+        });
         systemd::ready(self.slots.len());
         match &result {
             Ok(report) => {
                 tracing::info!(replaced = report.replaced.join(" "), "reloaded");
                 for fixed in &report.needs_restart {
-                    let Fixed {
-                        key,
-                        running,
-                        configured,
-                    } = fixed;
-                    tracing::warn!("{key} stays {running} until a restart, not {configured}");
+                    tracing::warn!("{fixed}");
                 }
             }
             Err(refused) => tracing::error!("the configuration is not reloaded: {refused}"),
@@ -134,12 +153,13 @@ impl Supervisor {
         result
     }
 
-    fn read_again(&mut self) -> Result<Report, Fault> {
+    /// The configuration as it could take effect now, and what it can't change.
+    pub(crate) fn read_again(&self) -> Result<(Loaded, Vec<Fixed>), Fault> {
         let invalid = |problem: String| Fault::new("config_invalid", problem);
         let loaded = mono_config::load(&self.file, &environment());
         let mut loaded = loaded.map_err(|errors| invalid(errors.to_string()))?;
-        let mut config = loaded.config;
-        let kept = keep_fixed(&self.config, &mut config);
+        let config = &mut loaded.config;
+        let kept = keep_fixed(&self.config, config);
         // The bound address is what counts; it stays, so its need of a key stays too.
         if config.openai_api.api_key.is_none() && self.listens_beyond_loopback() {
             let message = "openaiApi.apiKey can't be taken away while the API listens beyond \
@@ -150,19 +170,12 @@ impl Supervisor {
         let present = |role: &Role| self.slots.iter().any(|slot| slot.role == *role);
         let replaceable = REPLACEABLE.into_iter().filter(present);
         for role in replaceable.chain([Role::Run]) {
-            compose::compose(&config, &self.places, role, None)
+            compose::compose(config, &self.places, role, None)
                 .map_err(|problem| invalid(problem.to_string()))?;
         }
         let mut needs_restart = name_fixed(&kept, &self.reports, &mut loaded.fields);
-        needs_restart.extend(private_paths(&self.config, &config));
-        let (replaced, failed) = self.apply(config);
-        self.reports = loaded.fields;
-        Ok(Report {
-            replaced,
-            failed,
-            needs_restart,
-            warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
-        })
+        needs_restart.extend(private_paths(&self.config, config));
+        Ok((loaded, needs_restart))
     }
 
     fn listens_beyond_loopback(&self) -> bool {
@@ -228,7 +241,7 @@ impl Supervisor {
     }
 
     /// Starts the successor of a role's worker; the old one serves until it is ready.
-    fn replace(&mut self, role: Role) -> Result<(), LaunchError> {
+    pub(crate) fn replace(&mut self, role: Role) -> Result<(), LaunchError> {
         for slot in self.slots.iter_mut().filter(|s| s.role == role) {
             slot.outdated = true;
         }
@@ -253,6 +266,7 @@ impl Supervisor {
         let old = slot.process();
         slot.occupant = crate::slot::Occupant::Filled(id);
         tracing::info!(role = %slot.role, "a new worker has taken over");
+        self.counters.restart(slot.role, Reason::Reload);
         if let Some(old) = old.and_then(|old| self.processes.get_mut(&old)) {
             // One that never served has nothing to finish.
             if old.state != State::Serving || !old.send(0, ToWorker::Drain, vec![]) {
@@ -316,9 +330,12 @@ mod tests {
         other.artifacts.retention.dry_run ^= true;
         other.openai_api.enabled ^= true;
         other.openai_api.host.push('0');
+        other.metrics.enabled ^= true;
+        other.metrics.host.push('0');
+        other.metrics.port += 1;
         let kept = keep_fixed(&running.config, &mut new.config);
         let fixed = name_fixed(&kept, &running.fields, &mut new.fields);
-        assert_eq!((kept.len(), fixed.len()), (9, 9), "{kept:?}");
+        assert_eq!((kept.len(), fixed.len()), (12, 12), "{kept:?}");
     }
 
     #[test]

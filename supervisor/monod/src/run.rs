@@ -1,5 +1,6 @@
 //! A run between its wish and its end.
 
+use crate::handover::{Luggage, RunLeft, StageLeft, ago, millis};
 use crate::input::ProcessId;
 use ipc_proto::Body;
 use ipc_proto::Role;
@@ -8,6 +9,7 @@ use ipc_proto::edges::events::RunEvent;
 use ipc_proto::link::Link;
 use ipc_proto::table::Guard;
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -18,6 +20,19 @@ pub(crate) enum Origin {
     Channel(ProcessId, Role),
     /// An operator through the admin socket.
     Admin,
+}
+
+/// The channel of who works at the admin socket.
+pub(crate) const TERMINAL: &str = "terminal";
+
+impl Origin {
+    /// The channel's name in the queue's limits and in metrics.
+    pub(crate) const fn channel(self) -> &'static str {
+        match self {
+            Self::Channel(_, role) => role.name(),
+            Self::Admin => TERMINAL,
+        }
+    }
 }
 
 /// Where a run stands.
@@ -64,6 +79,51 @@ impl Run {
         }
     }
 
+    /// The run as another image of the supervisor goes on with it.
+    pub(crate) fn pack(mut self, luggage: &mut Luggage) -> RunLeft {
+        RunLeft {
+            scope: self.scope,
+            trigger: self.trigger,
+            channel: match self.origin {
+                Origin::Channel(process, role) => Some((process.0, role)),
+                Origin::Admin => None,
+            },
+            stage: match self.stage {
+                Stage::Waiting => StageLeft::Waiting,
+                Stage::Admitted(since) => StageLeft::Admitted {
+                    for_ms: millis(since.elapsed()),
+                },
+                Stage::Working(process) => StageLeft::Working { process: process.0 },
+                Stage::Closing => StageLeft::Closing,
+            },
+            input: self.input,
+            input_fd: self.input_fd.take().map(|fd| luggage.put(fd)),
+            events: self.events.take().map(|fd| luggage.put(fd)),
+        }
+    }
+
+    /// [`Run::pack`] undone.
+    pub(crate) fn unpack(left: RunLeft, luggage: &mut Luggage) -> io::Result<Self> {
+        let mut open = |packed: Option<_>| packed.map(|p| luggage.take(p)).transpose();
+        Ok(Self {
+            scope: left.scope,
+            trigger: left.trigger,
+            origin: match left.channel {
+                Some((process, role)) => Origin::Channel(ProcessId(process), role),
+                None => Origin::Admin,
+            },
+            stage: match left.stage {
+                StageLeft::Waiting => Stage::Waiting,
+                StageLeft::Admitted { for_ms } => Stage::Admitted(ago(for_ms)),
+                StageLeft::Working { process } => Stage::Working(ProcessId(process)),
+                StageLeft::Closing => Stage::Closing,
+            },
+            input: left.input,
+            input_fd: open(left.input_fd)?,
+            events: open(left.events)?,
+        })
+    }
+
     /// The role at the other end of the event channel.
     pub(crate) fn reader(&self) -> Role {
         match self.origin {
@@ -73,15 +133,22 @@ impl Run {
         }
     }
 
-    /// Takes what the run's process gets: the input, its memfd and the event channel.
+    /// Takes what the run's process gets: the input, its memfd and the event channel. A second
+    /// descriptor of the channel stays here: a process that is ended can't say why, and only the
+    /// supervisor knows. So the reader sees the end of the channel when the process is reaped.
     pub(crate) fn take_input(&mut self) -> Option<(Body, VecDeque<OwnedFd>, OwnedFd)> {
-        let events = self.events.take()?;
+        let events = self.events.as_ref()?.try_clone().ok()?;
         let input = std::mem::replace(&mut self.input, Body::Inline(Vec::new()));
         Some((input, self.input_fd.take().into_iter().collect(), events))
     }
 
-    /// Tells the reader that a run which never got a process has ended.
-    pub(crate) fn end_unstarted(&mut self, cancelled: bool, kind: &str, message: &str) {
+    /// Closes the events without a word: whoever reads them knows that the process is lost.
+    pub(crate) fn fall_silent(&mut self) {
+        self.events = None;
+    }
+
+    /// Tells the reader that a run which has no process, or none any more, has failed.
+    pub(crate) fn fail(&mut self, cancelled: bool, kind: &str, message: &str) {
         let Some(fd) = self.events.take() else { return };
         let event = RunEvent::Failed {
             cancelled,

@@ -1,8 +1,10 @@
 //! Stdio MCP servers: started here under their declared profile, spoken to by `app-bridge`.
 
 use crate::input::ProcessId;
+use crate::memory::Bound;
 use crate::process::{Process, State};
 use crate::supervisor::Supervisor;
+use crate::violations::Ear;
 use ipc_proto::edges::control::ToWorker;
 use ipc_proto::{Role, RunId};
 use mono_config::McpTransport;
@@ -13,7 +15,7 @@ use std::os::fd::OwnedFd;
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) process: ProcessId,
-    owner: ProcessId,
+    pub(crate) owner: ProcessId,
 }
 
 /// Servers at once; each is a process tree of somebody else's code.
@@ -70,11 +72,10 @@ impl Supervisor {
             }
         };
         let mut process = Process::new(id, Role::McpServer, started.child, Some(scratch));
+        process.memory = Some(started.memory);
         process.state = State::Serving;
         process.last_line = name.to_owned();
-        process
-            .follow(None, None, &self.tell)
-            .map_err(|e| e.to_string())?;
+        process.hear(Ear::awaiting(started.violations), &self.tell);
         self.processes.insert(id, process);
         let server = self.next_server;
         self.next_server += 1;
@@ -86,6 +87,7 @@ impl Supervisor {
                 owner,
             },
         );
+        self.watch_memory();
         Ok((server, started.pipes))
     }
 
@@ -101,8 +103,8 @@ impl Supervisor {
         }
     }
 
-    /// A server's process ended.
-    pub(crate) fn server_exited(&mut self, id: ProcessId, status: &str) {
+    /// A server's process ended; `over` is the limit of memory that it went over, if it did.
+    pub(crate) fn server_exited(&mut self, id: ProcessId, status: &str, over: Option<&Bound>) {
         let Some(server) = self
             .servers
             .iter()
@@ -112,16 +114,13 @@ impl Supervisor {
             return;
         };
         if let Some(gone) = self.servers.remove(&server) {
+            let status = match over {
+                Some(bound) => format!("it {}", bound.words_of_server(&gone.name)),
+                None => status.to_owned(),
+            };
             tracing::info!(role = "mcp-server", server = gone.name, "{status}");
             if let Some(process) = self.processes.get(&gone.owner) {
-                process.send(
-                    0,
-                    ToWorker::ServerExited {
-                        server,
-                        status: status.to_owned(),
-                    },
-                    vec![],
-                );
+                process.send(0, ToWorker::ServerExited { server, status }, vec![]);
             }
         }
     }

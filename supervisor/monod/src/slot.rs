@@ -29,7 +29,8 @@ pub(crate) struct Slot {
     draining: bool,
     /// The process that takes over when it is ready.
     pub(crate) successor: Option<ProcessId>,
-    /// Its process has settings of before a reload, because no successor has taken over yet.
+    /// Its process has settings, or a program, of before a reload, because no successor has taken
+    /// over yet.
     pub(crate) outdated: bool,
 }
 
@@ -85,6 +86,11 @@ impl Slot {
             Decision::Park => Occupant::Parked,
         };
         decision
+    }
+
+    /// Its next process is due now, whatever it waited for.
+    pub(crate) fn start_now(&mut self) {
+        self.occupant = Occupant::Waiting(Instant::now());
     }
 
     /// Lifts the parking. False when it was not parked.

@@ -1,7 +1,9 @@
 //! `monoctl status`: what the kernel says is in force, not what was asked for.
 
+use crate::memory::Enforcement;
 use crate::process::Process;
 use crate::slot::{Occupant, Slot};
+use crate::violations::Violations;
 use ipc_proto::Role;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -15,8 +17,38 @@ pub(crate) struct Status {
     degraded: Vec<String>,
     uptime_ms: u128,
     protocol_violations: u64,
+    /// Forbidden system calls that ended a process, by role and call.
+    violations: Violations,
+    memory: Memory,
     runs: Runs,
     workers: Vec<Worker>,
+}
+
+/// How the limits of memory are enforced.
+#[derive(Debug, Serialize)]
+pub(crate) struct Memory {
+    enforcement: &'static str,
+    /// Why it isn't the kernel that does it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Memory {
+    pub(crate) fn of(enforcement: &Enforcement) -> Self {
+        Self {
+            enforcement: enforcement.name(),
+            reason: enforcement.reason().map(str::to_owned),
+        }
+    }
+}
+
+/// What a run or a server uses, with all below it.
+#[derive(Debug, Serialize)]
+struct Used {
+    /// Absent when it can't be seen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    limit_bytes: u64,
 }
 
 /// How busy it is.
@@ -45,8 +77,13 @@ pub(crate) struct Worker {
     restarts: u32,
     protocol: Option<u16>,
     rss_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<Used>,
     #[serde(skip_serializing_if = "String::is_empty")]
     last_line: String,
+    /// It has the program, or the settings, of before a reload; its successor is to come.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) outdated: bool,
     sandbox: Option<Sandbox>,
 }
 
@@ -70,8 +107,10 @@ impl Status {
         workers: Vec<Worker>,
         runs: Runs,
         protocol_violations: u64,
+        violations: Violations,
         uptime: Duration,
         degraded: Vec<String>,
+        memory: &Enforcement,
     ) -> Self {
         let healthy = workers.iter().all(Worker::healthy);
         Self {
@@ -80,6 +119,8 @@ impl Status {
             degraded,
             uptime_ms: uptime.as_millis(),
             protocol_violations,
+            violations,
+            memory: Memory::of(memory),
             runs,
             workers,
         }
@@ -118,7 +159,12 @@ pub(crate) fn worker(process: &Process, restarts: u32, floor: u32) -> Worker {
         restarts,
         protocol: (process.protocol > 0).then_some(process.protocol),
         rss_bytes: rss_bytes(process.pid),
+        memory: process.memory.as_ref().map(|bound| Used {
+            bytes: bound.used(process.pid),
+            limit_bytes: bound.limit,
+        }),
         last_line: process.last_line.clone(),
+        outdated: false,
         sandbox: sandbox(process, floor),
     }
 }
@@ -184,7 +230,9 @@ pub(crate) fn absent(slot: &Slot) -> Worker {
         restarts: slot.restarts,
         protocol: None,
         rss_bytes: 0,
+        memory: None,
         last_line: slot.last_words.clone(),
+        outdated: false,
         sandbox: None,
     }
 }

@@ -5,16 +5,22 @@
 use crate::admin::Operators;
 use crate::admission::{Limits, Queue};
 use crate::compose::{self, Places};
+use crate::counters::{Counters, Reason};
+use crate::figures::LastFigures;
+use crate::handover::{Left, Luggage};
 use crate::input::{Input, ProcessId};
 use crate::launch::{LaunchError, Launcher};
 use crate::logbook::Logbook;
-use crate::process::{Process, State};
+use crate::memory::Bound;
+use crate::process::{Process, Source, State, Streams};
 use crate::restart::{Decision, Ending};
 use crate::run::Run;
 use crate::servers::Server;
 use crate::slot::{Occupant, Slot};
 use crate::stopping::Stopping;
 use crate::systemd;
+use crate::upgrade::{Own, Upgrade};
+use crate::violations::{Ear, Violations};
 use ipc_proto::edges::artifact::Artifact;
 use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, SandboxReport, ToWorker};
 use ipc_proto::edges::store::Store;
@@ -37,6 +43,8 @@ const STARTING_AT_ONCE: usize = 4;
 pub(crate) const TICK: Duration = Duration::from_secs(2);
 /// A worker that leaves a heartbeat unanswered this long is ended.
 const HUNG_AFTER: Duration = Duration::from_secs(30);
+/// The last lines of a process that has ended may take this long.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// A run worker may live this long after it reported its end.
 const LINGER: Duration = Duration::from_secs(5);
 /// What the supervisor is started with.
@@ -48,7 +56,7 @@ pub(crate) struct Parts {
     pub(crate) places: Places,
     pub(crate) launcher: Launcher,
     pub(crate) listeners: BTreeMap<Role, TcpListener>,
-    pub(crate) tell: mpsc::UnboundedSender<Input>,
+    pub(crate) own: Own,
 }
 
 /// The daemon's state.
@@ -68,25 +76,35 @@ pub(crate) struct Supervisor {
     pub(crate) store: Option<Client<Store>>,
     pub(crate) artifact: Option<Client<Artifact>>,
     pub(crate) violations: u64,
+    pub(crate) counters: Counters,
+    pub(crate) last_figures: LastFigures,
+    pub(crate) forbidden: Violations,
     pub(crate) logbook: Logbook,
     /// systemd knows that the daemon is ready.
-    announced: bool,
+    pub(crate) announced: bool,
+    pub(crate) own: Own,
+    pub(crate) upgrade: Option<Upgrade>,
     pub(crate) started: Instant,
     pub(crate) pool_slot: Slot,
-    next_process: u64,
-    next_channel: u64,
+    pub(crate) next_process: u64,
+    pub(crate) next_channel: u64,
     pub(crate) next_server: u64,
-    next_ping: u64,
+    pub(crate) next_ping: u64,
     /// When the loop looks again for what is due.
     wake: Option<Instant>,
     pub(crate) stopping: Option<Stopping>,
+    /// Since when the look at the memory of runs and servers is under way, or the next one awaited.
+    pub(crate) looking: Option<Instant>,
 }
 
 impl Supervisor {
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: Parts, tell: mpsc::UnboundedSender<Input>) -> Self {
         let mut roles = vec![Role::Store, Role::Artifact, Role::Egress, Role::AppBridge];
         if parts.config.openai_api.enabled {
             roles.push(Role::ChannelOpenai);
+        }
+        if parts.config.metrics.enabled {
+            roles.push(Role::Metrics);
         }
         let limits = limits(&parts.config);
         Self {
@@ -96,7 +114,7 @@ impl Supervisor {
             places: parts.places,
             launcher: parts.launcher,
             listeners: parts.listeners,
-            tell: parts.tell,
+            tell,
             processes: HashMap::new(),
             slots: roles.into_iter().map(Slot::new).collect(),
             runs: HashMap::new(),
@@ -105,8 +123,13 @@ impl Supervisor {
             store: None,
             artifact: None,
             violations: 0,
+            counters: Counters::default(),
+            last_figures: LastFigures::default(),
+            forbidden: Violations::default(),
             logbook: Logbook::default(),
             announced: false,
+            own: parts.own,
+            upgrade: None,
             started: Instant::now(),
             pool_slot: Slot::new(Role::Run),
             next_process: 1,
@@ -115,23 +138,29 @@ impl Supervisor {
             next_ping: 1,
             wake: None,
             stopping: None,
+            looking: None,
         }
     }
 
-    /// Runs until the daemon is to end and every process has ended.
+    /// Runs until the daemon is to end and every process has ended, or until another program is to
+    /// go on; then with what that one needs.
     pub(crate) async fn serve(
         mut self,
         mut inputs: mpsc::UnboundedReceiver<Input>,
         operators: &Operators,
-    ) {
+    ) -> Option<(Left, Luggage)> {
         self.fill();
         while let Some(input) = inputs.recv().await {
             self.decide(input);
+            if self.upgrade_is_due() {
+                return Some(self.leave(inputs, operators).await);
+            }
             if self.stopping.is_some() && self.processes.is_empty() {
                 break;
             }
         }
         self.see_off(inputs, operators).await;
+        None
     }
 
     pub(crate) fn decide(&mut self, input: Input) {
@@ -146,7 +175,8 @@ impl Supervisor {
             }
             Input::ChannelEnded { process, error } => self.channel_ended(process, error),
             Input::ChildEnded => self.reap(),
-            Input::Line { process, text } => self.line(process, &text),
+            Input::Line { source, text } => self.line(source, &text),
+            Input::Forbidden { source, event } => self.forbidden(source, event),
             Input::Due => {
                 self.fill();
                 self.press_stop(Instant::now());
@@ -156,8 +186,11 @@ impl Supervisor {
                 fds,
                 responder,
             } => self.asked(ask, fds, responder),
+            Input::Checked { result, responder } => self.checked(result, responder),
             Input::Interrupted { run } => self.release(&run),
             Input::Tick => self.tick(),
+            Input::LookAtMemory { since } => self.look_again(since),
+            Input::Memory { since, above } => self.memory_seen(since, above),
             // Its outcome is in the log.
             Input::Reload => drop(self.reload()),
             Input::Stop => self.stop(),
@@ -173,7 +206,7 @@ impl Supervisor {
 
     /// Starts what is due: always-on roles and the pool of run workers.
     pub(crate) fn fill(&mut self) {
-        if self.is_stopping() {
+        if self.is_stopping() || self.is_leaving() {
             return;
         }
         let now = Instant::now();
@@ -190,6 +223,7 @@ impl Supervisor {
                     Err(e) => {
                         tracing::error!(role = %role, "can't start: {e}");
                         self.slots[index].last_words = e.to_string();
+                        self.counters.restart(role, Reason::NotStarted);
                         let decision = self.slots[index].vacate(Ending::Unfit, now, jitter());
                         self.after(role, decision);
                     }
@@ -200,7 +234,7 @@ impl Supervisor {
     }
 
     pub(crate) fn fill_pool(&mut self) {
-        if self.is_stopping() {
+        if self.is_stopping() || self.is_leaving() {
             return;
         }
         let now = Instant::now();
@@ -221,6 +255,7 @@ impl Supervisor {
                 Err(e) => {
                     tracing::error!(role = "run", "can't start: {e}");
                     self.pool_slot.last_words = e.to_string();
+                    self.counters.restart(Role::Run, Reason::NotStarted);
                     let decision = self.pool_slot.vacate(Ending::Unfit, now, jitter());
                     return self.after(Role::Run, decision);
                 }
@@ -263,7 +298,14 @@ impl Supervisor {
         };
         let started = self.launcher.worker(role, id, scratch.as_deref())?;
         let mut process = Process::new(id, role, started.child, scratch);
-        process.follow(Some(started.control), Some(started.stderr), &self.tell)?;
+        process.memory = started.memory;
+        let streams = Streams {
+            control: Some(started.control),
+            stderr: Some(started.stderr),
+            begun: vec![],
+        };
+        process.hear(Ear::awaiting(started.violations), &self.tell);
+        process.follow(streams, &self.tell)?;
         tracing::debug!(role = %role, pid = process.pid, "started");
         self.processes.insert(id, process);
         Ok(id)
@@ -292,7 +334,11 @@ impl Supervisor {
         let Some(process) = self.processes.get(&id) else {
             return;
         };
-        if process.state == State::Ending && !matches!(message, FromWorker::RunDone { .. }) {
+        let last_words = matches!(
+            message,
+            FromWorker::RunDone { .. } | FromWorker::Failed { .. }
+        );
+        if process.state == State::Ending && !last_words {
             return;
         }
         match message {
@@ -319,7 +365,9 @@ impl Supervisor {
                 if let Some(process) = self.processes.get_mut(&id)
                     && process.ping.is_some_and(|(sent, _)| sent == seq)
                 {
-                    process.ping = None;
+                    let sent = process.ping.take().map(|(_, sent)| sent);
+                    let after = sent.map(|sent| sent.elapsed()).unwrap_or_default();
+                    self.counters.heartbeat(process.role, after);
                 }
             }
             FromWorker::StartRun { start } => self.start_run(id, request, start, fds),
@@ -332,7 +380,7 @@ impl Supervisor {
                 status,
                 failure_kind,
             } => self.run_done(id, status, failure_kind),
-            FromWorker::Figures => {}
+            FromWorker::Figures => self.tell_figures(id, request),
         }
     }
 
@@ -409,6 +457,7 @@ impl Supervisor {
         }
         process.sandbox = Some(sandbox);
         process.state = State::Serving;
+        self.counters.ready(role, process.since.elapsed());
         tracing::debug!(role = %role, pid = process.pid, ms = process.since.elapsed().as_millis() as u64, "ready");
         match role {
             Role::Store => {
@@ -432,7 +481,7 @@ impl Supervisor {
         self.dispatch();
     }
 
-    fn grant_client<E: ipc_proto::Edge>(
+    pub(crate) fn grant_client<E: ipc_proto::Edge>(
         &mut self,
         owner: ProcessId,
         edge: EdgeName,
@@ -487,9 +536,14 @@ impl Supervisor {
         let Some(process) = self.processes.get_mut(&id) else {
             return;
         };
+        if process.exit.is_some() {
+            return self.reap();
+        }
         let broken = error.is_some();
         if let Some(error) = error {
             self.violations += 1;
+            self.counters.violation(process.role);
+            self.counters.blame(id, Reason::Violation);
             tracing::error!(role = %process.role, pid = process.pid, "{}", printable(&error));
             process.last_line = printable(&error);
         }
@@ -521,29 +575,70 @@ impl Supervisor {
         }
     }
 
-    /// Takes every process that has ended. Signals coalesce, so all of them are looked at.
-    fn reap(&mut self) {
-        let ended: Vec<_> = self
-            .processes
-            .values()
-            .filter_map(|p| Some((p.id, p.ended()?)))
-            .collect();
-        for (id, status) in ended {
-            self.exited(id, &status);
+    /// Takes every process that has ended. Signals coalesce, so all of them are looked at. What one
+    /// said last is heard first: it is often the reason.
+    pub(crate) fn reap(&mut self) {
+        let now = Instant::now();
+        let mut late = None;
+        let mut ended = Vec::new();
+        for process in self.processes.values_mut() {
+            if process.exit.is_none()
+                && let Some(status) = process.ended()
+            {
+                process.exit = Some((process.state, status));
+                process.ended_at = now;
+                process.state = State::Ending;
+            }
+            if process.exit.is_some() {
+                let until = process.ended_at + HEARD_WITHIN;
+                if process.is_talking() && now < until {
+                    late = late.max(Some(until));
+                } else {
+                    ended.push(process.id);
+                }
+            }
         }
-        self.press_stop(Instant::now());
+        for id in ended {
+            self.exited(id);
+        }
+        if let Some(until) = late {
+            self.reap_at(until);
+        }
+        self.press_stop(now);
     }
 
-    fn exited(&mut self, id: ProcessId, status: &str) {
-        let Some(process) = self.processes.remove(&id) else {
+    /// A descendant of an ended process may hold its standard error, e.g. where it has no process
+    /// namespace of its own.
+    fn reap_at(&self, at: Instant) {
+        let tell = self.tell.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep_until(at.into()).await;
+            let _ = tell.send(Input::ChildEnded);
+        });
+    }
+
+    fn exited(&mut self, id: ProcessId) {
+        let Some(mut process) = self.processes.remove(&id) else {
             return;
         };
+        let Some((state, status)) = process.exit.take() else {
+            return;
+        };
+        let status = status.as_str();
+        process.state = state;
         let role = process.role;
         if let Some(scratch) = process.scratch.clone() {
             crate::launch::remove_scratch(scratch);
         }
+        let over = process.memory.take().filter(Bound::ended);
+        if over.is_some() {
+            self.counters.blame(id, Reason::Memory);
+        } else if process.forbidden_call.is_some() {
+            self.counters.blame(id, Reason::Sandbox);
+        }
+        let reason = self.counters.verdict(id, process.unfit, status);
         if role == Role::McpServer {
-            return self.server_exited(id, status);
+            return self.server_exited(id, status, over.as_ref());
         }
         if process.dismissed {
             return self.fill_pool();
@@ -554,7 +649,8 @@ impl Supervisor {
             _ => Ending::InService(process.since.elapsed()),
         };
         if role == Role::Run {
-            return self.run_worker_exited(process, status, ending);
+            process.memory = over;
+            return self.run_worker_exited(process, status, ending, reason);
         }
         if self.is_stopping() {
             return;
@@ -572,8 +668,18 @@ impl Supervisor {
             tracing::error!(role = %role, "the new worker can't serve; the old one stays");
         }
         if let Some(slot) = self.slots.iter_mut().find(|s| s.process() == Some(id)) {
+            if slot.outdated && state == State::Ending {
+                // It made room for its successor of another program.
+                slot.outdated = false;
+                slot.start_now();
+                self.counters.restart(role, Reason::Reload);
+                return self.fill();
+            }
             let drained = slot.is_draining();
             slot.restarts += u32::from(!drained);
+            if !drained {
+                self.counters.restart(role, reason);
+            }
             slot.last_words = if drained {
                 format!("drained, {status}")
             } else {
@@ -584,9 +690,19 @@ impl Supervisor {
         }
     }
 
-    fn run_worker_exited(&mut self, process: Process, status: &str, ending: Ending) {
+    fn run_worker_exited(
+        &mut self,
+        process: Process,
+        status: &str,
+        ending: Ending,
+        reason: Reason,
+    ) {
         if let Some(run) = process.run {
-            self.run_process_exited(&run, status, &process.last_line);
+            if self.is_at_work(&run) {
+                self.counters.restart(Role::Run, reason);
+            }
+            let over = process.memory.as_ref();
+            self.run_process_exited(&run, status, &process.last_line, over);
         } else if !self.is_stopping() {
             tracing::warn!(
                 role = "run",
@@ -595,6 +711,7 @@ impl Supervisor {
                 process.last_line
             );
             self.pool_slot.restarts += 1;
+            self.counters.restart(Role::Run, reason);
             self.pool_slot.last_words = format!("{status}: {}", process.last_line);
             let decision = self.pool_slot.vacate(ending, Instant::now(), jitter());
             return self.after(Role::Run, decision);
@@ -602,15 +719,19 @@ impl Supervisor {
         self.fill_pool();
     }
 
-    fn line(&mut self, id: ProcessId, text: &str) {
-        let Some(process) = self.processes.get_mut(&id) else {
-            return;
-        };
+    fn line(&mut self, source: Source, text: &str) {
+        let Source { process, role, pid } = source;
+        let process = self.processes.get_mut(&process);
         let text = printable(text);
-        let run = process.run.as_ref().map(RunId::as_str);
-        tracing::info!(role = %process.role, pid = process.pid, run = run.unwrap_or_default(), "{text}");
-        self.logbook.enter((process.role, process.pid), run, &text);
-        process.last_line = text;
+        let run = process
+            .as_ref()
+            .and_then(|p| Some(p.run.as_ref()?.as_str()));
+        tracing::info!(role = %role, pid, run = run.unwrap_or_default(), "{text}");
+        self.logbook.enter((role, pid), run, &text);
+        self.counters.line(role);
+        if let Some(process) = process {
+            process.last_line = text;
+        }
     }
 
     // ----- time -----
@@ -625,12 +746,12 @@ impl Supervisor {
             let age = now.duration_since(process.since);
             match process.state {
                 State::Starting if age > READY_WITHIN => {
-                    late.push((process.id, "was not ready in time"))
+                    late.push((process.id, Reason::Late, "was not ready in time"))
                 }
                 State::Ending if age > LINGER => process.kill(),
                 State::Serving | State::Draining => match process.ping {
                     Some((_, sent)) if now.duration_since(sent) > HUNG_AFTER => {
-                        late.push((process.id, "did not answer its heartbeat"));
+                        late.push((process.id, Reason::Hung, "did not answer its heartbeat"));
                     }
                     Some(_) => {}
                     None => {
@@ -639,21 +760,23 @@ impl Supervisor {
                         if process.send(0, ToWorker::Ping { seq }, vec![]) {
                             process.ping = Some((seq, now));
                         } else {
-                            late.push((process.id, "let its packets pile up"));
+                            late.push((process.id, Reason::Hung, "let its packets pile up"));
                         }
                     }
                 },
                 _ => {}
             }
         }
-        for (id, reason) in late {
+        for (id, reason, words) in late {
+            self.counters.blame(id, reason);
             if let Some(process) = self.processes.get_mut(&id) {
-                process.last_line = reason.to_owned();
-                tracing::error!(role = %process.role, pid = process.pid, "{reason}");
+                process.last_line = words.to_owned();
+                tracing::error!(role = %process.role, pid = process.pid, "{words}");
             }
             self.end(id);
         }
         self.expire_runs(now);
+        self.watch_memory();
         self.fill();
         self.press_stop(now);
         // Last, so that a loop which no longer does its work doesn't say that it lives.

@@ -1,7 +1,9 @@
 //! Runs: admission, assignment to a process, their end (docs/architecture.md, "A turn").
 
 use crate::admission::Outcome;
+use crate::counters::{Outcome as Ended, Reason};
 use crate::input::{Input, ProcessId};
+use crate::memory::{self, Bound};
 use crate::process::State;
 use crate::run::{Origin, Run, Stage};
 use crate::slot::Occupant;
@@ -63,6 +65,20 @@ impl Supervisor {
         start: StartRun,
         input: (Body, Option<OwnedFd>),
     ) -> Result<(RunId, OwnedFd), Fault> {
+        let result = self.queue_run(origin, start, input);
+        if let Err(fault) = &result {
+            let kind = Some(fault.code.as_str());
+            self.counters.turn(origin.channel(), Ended::Refused, kind);
+        }
+        result
+    }
+
+    fn queue_run(
+        &mut self,
+        origin: Origin,
+        start: StartRun,
+        input: (Body, Option<OwnedFd>),
+    ) -> Result<(RunId, OwnedFd), Fault> {
         if self.is_stopping() {
             return Err(Fault::new(
                 "shutting_down",
@@ -77,10 +93,7 @@ impl Supervisor {
         let (ours, theirs) = ipc_proto::link::pair()
             .map_err(|e| Fault::new("unavailable", format!("no descriptor for the run: {e}")))?;
         let run = RunId::new();
-        let source = match origin {
-            Origin::Channel(_, role) => role.name(),
-            Origin::Admin => "terminal",
-        };
+        let source = origin.channel();
         let outcome = self
             .queue
             .request(run.clone(), source, start.conversation.clone());
@@ -177,6 +190,7 @@ impl Supervisor {
                 self.end(worker);
             }
         }
+        self.watch_memory();
     }
 
     /// A run worker says how its run ended; what it committed is already the truth.
@@ -188,6 +202,8 @@ impl Supervisor {
     ) {
         let Some(run) = self.processes.get(&worker).and_then(|p| p.run.clone()) else {
             self.violations += 1;
+            self.counters.violation(Role::Run);
+            self.counters.blame(worker, Reason::Violation);
             tracing::error!(
                 role = "run",
                 "reported the end of a run that it doesn't have"
@@ -203,13 +219,25 @@ impl Supervisor {
         }
         let kind = failure_kind.as_deref().map(printable).unwrap_or_default();
         tracing::info!(role = "run", run = %run, ?status, kind, "run ended");
+        self.count_turn(&run, status.into(), failure_kind.as_deref());
+        let since = self.processes.get(&worker).map(|p| p.since);
+        if let (Some(since), Some(entry)) = (since, self.runs.get(&run)) {
+            let channel = entry.origin.channel();
+            self.counters.turn_took(channel, since.elapsed());
+        }
         self.expect_exit(worker);
         self.release(&run);
     }
 
     /// The process of a run is gone. When it had not reported the end, the end is recorded first,
     /// so that the conversation's next turn knows of it.
-    pub(crate) fn run_process_exited(&mut self, id: &RunId, status: &str, last_line: &str) {
+    pub(crate) fn run_process_exited(
+        &mut self,
+        id: &RunId,
+        status: &str,
+        last_line: &str,
+        over: Option<&Bound>,
+    ) {
         let Some(run) = self.runs.get_mut(id) else {
             return;
         };
@@ -218,14 +246,41 @@ impl Supervisor {
         }
         tracing::error!(role = "run", run = %id, "its process is gone: {status}: {last_line}");
         run.stage = Stage::Closing;
+        let kind = match over {
+            Some(bound) => {
+                run.fail(false, memory::KIND, &bound.words_of_run());
+                memory::KIND
+            }
+            None => {
+                run.fall_silent();
+                "worker_lost"
+            }
+        };
+        self.count_turn(id, Ended::Interrupted, Some(kind));
+        self.record_interrupted(id.clone(), kind);
+    }
+
+    fn count_turn(&mut self, run: &RunId, ended: Ended, kind: Option<&str>) {
+        if let Some(run) = self.runs.get(run) {
+            self.counters.turn(run.origin.channel(), ended, kind);
+        }
+    }
+
+    /// True while a process is to say how this run ends.
+    pub(crate) fn is_at_work(&self, run: &RunId) -> bool {
+        let run = self.runs.get(run);
+        run.is_some_and(|run| matches!(run.stage, Stage::Working(_)))
+    }
+
+    /// Puts a lost run's end on record; [`Input::Interrupted`] says when that is done.
+    pub(crate) fn record_interrupted(&self, run: RunId, failure_kind: &'static str) {
         let store = self.store.clone();
         let tell = self.tell.clone();
-        let run = id.clone();
         tokio::spawn(async move {
             if let Some(store) = store {
                 let interrupt = Request::Interrupt {
                     run: run.clone(),
-                    failure_kind: "worker_lost".into(),
+                    failure_kind: failure_kind.into(),
                 };
                 if let Err(e) = store.call(&interrupt, &[], RECORDED_WITHIN).await {
                     // The store marks what it finds running as interrupted when it starts.
@@ -244,6 +299,7 @@ impl Supervisor {
                 run.stage = Stage::Admitted(Instant::now());
             }
         }
+        self.renew_owners();
         self.dispatch();
         self.press_stop(Instant::now());
     }
@@ -285,7 +341,8 @@ impl Supervisor {
                 }
             }
             Stage::Waiting | Stage::Admitted(_) => {
-                run.end_unstarted(true, "cancelled", "the run was cancelled before it began");
+                run.fail(true, "cancelled", "the run was cancelled before it began");
+                self.count_turn(id, Ended::Cancelled, None);
                 self.release(id);
             }
             Stage::Closing => {}
@@ -333,8 +390,9 @@ impl Supervisor {
                 names => format!("not serving: {}; see `monoctl status`", names.join(", ")),
             };
             if let Some(run) = self.runs.get_mut(&id) {
-                run.end_unstarted(false, "worker_unavailable", &message);
+                run.fail(false, "worker_unavailable", &message);
             }
+            self.count_turn(&id, Ended::Failed, Some("worker_unavailable"));
             self.release(&id);
         }
     }
@@ -349,8 +407,9 @@ impl Supervisor {
             .collect();
         for id in waiting {
             if let Some(run) = self.runs.get_mut(&id) {
-                run.end_unstarted(true, "shutting_down", "the daemon is stopping");
+                run.fail(true, "shutting_down", "the daemon is stopping");
             }
+            self.count_turn(&id, Ended::Cancelled, None);
             self.runs.remove(&id);
             // Nothing that this admits will start: it is in the list as well.
             let _ = self.queue.finished(&id);
