@@ -144,6 +144,12 @@ impl Queue {
         self.waiting.iter().any(|e| e.run == *run)
     }
 
+    /// Runs of one channel that are at work, and that wait.
+    pub(crate) fn counts_of(&self, channel: &str) -> (usize, usize) {
+        let waiting = self.waiting.iter().filter(|e| e.channel == channel);
+        (self.at_work(channel), waiting.count())
+    }
+
     /// Runs at work and runs that wait.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.running.len(), self.waiting.len())

@@ -59,6 +59,16 @@ pub(crate) enum BootError {
         /// The configuration's section.
         key: &'static str,
     },
+    /// The bound address is not loopback, and no key could protect it.
+    #[error(
+        "{key} listens on {address}, which is not loopback: set {key}.host, or the unit's ListenStream=, to 127.0.0.1"
+    )]
+    NotLoopback {
+        /// Where it really listens.
+        address: SocketAddr,
+        /// The configuration's section.
+        key: &'static str,
+    },
     /// The admin socket.
     #[error(transparent)]
     Socket(#[from] admin::SocketError),
@@ -67,7 +77,7 @@ pub(crate) enum BootError {
     Launch(#[from] crate::launch::LaunchError),
     /// The unit hands over a socket that nothing here serves.
     #[error(
-        "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`"
+        "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`, with metrics.enabled, `metrics`"
     )]
     Passed(String),
     /// A running daemon of another make asks.
@@ -358,21 +368,41 @@ fn listeners(
     let api = &config.openai_api;
     if api.enabled {
         let key = "openaiApi";
-        let listener = match passed.remove("openai") {
-            Some(fd) => {
-                let listener = TcpListener::from(fd);
-                listener.set_nonblocking(true)?;
-                listener
-            }
-            None => listen(key, &api.host, api.port)?,
-        };
-        let address = listener.local_addr()?;
+        let (listener, address) = bound(passed.remove("openai"), key, (&api.host, api.port))?;
         if !address.ip().is_loopback() && api.api_key.is_none() {
             return Err(BootError::Unprotected { address, key });
         }
         all.insert(Role::ChannelOpenai, listener);
     }
+    let metrics = &config.metrics;
+    if metrics.enabled {
+        let key = "metrics";
+        let (listener, address) =
+            bound(passed.remove("metrics"), key, (&metrics.host, metrics.port))?;
+        if !address.ip().is_loopback() {
+            return Err(BootError::NotLoopback { address, key });
+        }
+        all.insert(Role::Metrics, listener);
+    }
     Ok(all)
+}
+
+/// The unit's socket, or one of our own, and where it really listens.
+fn bound(
+    passed: Option<OwnedFd>,
+    key: &'static str,
+    (host, port): (&str, u16),
+) -> Result<(TcpListener, SocketAddr), BootError> {
+    let listener = match passed {
+        Some(fd) => {
+            let listener = TcpListener::from(fd);
+            listener.set_nonblocking(true)?;
+            listener
+        }
+        None => listen(key, host, port)?,
+    };
+    let address = listener.local_addr()?;
+    Ok((listener, address))
 }
 
 fn listen(key: &'static str, host: &str, port: u16) -> Result<TcpListener, BootError> {

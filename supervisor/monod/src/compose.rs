@@ -178,6 +178,7 @@ pub(crate) fn compose(
         Role::ChannelOpenai => openai(config, listener),
         Role::ChannelWebhook => webhook(config, listener),
         Role::Run => run(config, places),
+        Role::Metrics => Ok((RoleSettings::Metrics, named_listener(listener))),
         other => Err(ComposeError::Role(other)),
     }
 }
@@ -303,15 +304,17 @@ fn app_bridge(config: &Config) -> AppBridgeSettings {
     }
 }
 
+fn named_listener(listener: Option<OwnedFd>) -> Descriptors {
+    let named = |listener| ("listener".to_owned(), listener);
+    listener.map(named).into_iter().collect()
+}
+
 fn openai(
     config: &Config,
     listener: Option<OwnedFd>,
 ) -> Result<(RoleSettings, Descriptors), ComposeError> {
     let api = &config.openai_api;
-    let mut descriptors = Vec::new();
-    if let Some(listener) = listener {
-        descriptors.push(("listener".to_owned(), listener));
-    }
+    let mut descriptors = named_listener(listener);
     if let Some(source) = &api.api_key {
         descriptors.push(("bearer".to_owned(), secret("openaiApi.apiKey", source)?));
     }

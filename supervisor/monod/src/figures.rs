@@ -3,7 +3,6 @@
 
 use crate::counters::{Counters, Durations, Outcome, Reason};
 use crate::input::ProcessId;
-use crate::process::State;
 use crate::run::TERMINAL;
 use crate::slot::Occupant;
 use crate::status::{self, rss_bytes};
@@ -83,7 +82,11 @@ fn durations<K: Copy>(
 
 /// What is counted. Every label set that can come is there from the beginning, so that the first
 /// event is a rise from 0 and not a new line.
-fn counted(counters: &Counters, roles: &BTreeSet<Role>, channels: &BTreeSet<&'static str>) -> Vec<Family> {
+fn counted(
+    counters: &Counters,
+    roles: &BTreeSet<Role>,
+    channels: &BTreeSet<&'static str>,
+) -> Vec<Family> {
     let restarts = roles.iter().flat_map(|role| {
         Reason::ALL.map(|reason| {
             let n = counters.restarts.get(&(*role, reason));
@@ -103,8 +106,7 @@ fn counted(counters: &Counters, roles: &BTreeSet<Role>, channels: &BTreeSet<&'st
         })
     });
     let failures = counters.failures.iter();
-    let failures =
-        failures.map(|((channel, kind), n)| (vec![*channel, *kind], Value::Whole(*n)));
+    let failures = failures.map(|((channel, kind), n)| (vec![*channel, *kind], Value::Whole(*n)));
     vec![
         family(
             "mono_worker_restarts",
@@ -267,7 +269,27 @@ impl Supervisor {
             ),
         ];
         families.extend(counted(&self.counters, &roles, &channels));
+        families.push(self.forbidden_calls());
         Figures { families }
+    }
+
+    fn forbidden_calls(&self) -> Family {
+        // The names are those of the policy, never a process's own.
+        let word = |text: &str| Word::Owned(text.to_owned());
+        let samples = self.forbidden.iter().map(|(role, call, n)| Sample {
+            labels: vec![word(role), word(call)],
+            value: Value::Whole(n),
+        });
+        Family {
+            samples: samples.collect(),
+            ..family(
+                "mono_sandbox_violations",
+                "Forbidden system calls that ended a process.",
+                Kind::Counter,
+                &["role", "syscall"],
+                [],
+            )
+        }
     }
 
     fn states(&self, roles: &BTreeSet<Role>) -> Vec<(Vec<&'static str>, Value)> {
@@ -313,6 +335,7 @@ impl Supervisor {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::process::State;
 
     #[test]
     fn every_label_set_is_there_before_anything_happened() {

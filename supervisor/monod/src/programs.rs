@@ -31,6 +31,7 @@ fn binary(role: Role) -> Option<&'static str> {
         Role::Egress => "mono-egress",
         Role::AppBridge => "mono-app-bridge",
         Role::Run => "mono-run",
+        Role::Metrics => "mono-metrics",
         role if role.is_channel() => "mono-channel",
         _ => return None,
     })

@@ -146,16 +146,12 @@ impl Worker {
 
 /// A running process.
 pub(crate) fn worker(process: &Process, restarts: u32, floor: u32) -> Worker {
-    let state = match (process.role, process.run.is_some(), process.state.name()) {
-        (Role::Run, false, "serving") => "idle",
-        (_, _, other) => other,
-    };
     Worker {
         role: process.role.name(),
         name: None,
         beside: false,
         pid: Some(process.pid),
-        state,
+        state: state(process),
         restarts,
         protocol: (process.protocol > 0).then_some(process.protocol),
         rss_bytes: rss_bytes(process.pid),
@@ -169,8 +165,16 @@ pub(crate) fn worker(process: &Process, restarts: u32, floor: u32) -> Worker {
     }
 }
 
+/// The word for where a process stands.
+pub(crate) fn state(process: &Process) -> &'static str {
+    match (process.role, process.run.is_some(), process.state.name()) {
+        (Role::Run, false, "serving") => "idle",
+        (_, _, other) => other,
+    }
+}
+
 /// Resident memory of a process; 0 when it has just ended.
-fn rss_bytes(pid: i32) -> u64 {
+pub(crate) fn rss_bytes(pid: i32) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
     let pages: u64 = statm
         .split(' ')

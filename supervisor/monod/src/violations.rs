@@ -25,6 +25,15 @@ const LOGGED: u32 = 32;
 pub(crate) struct Violations(BTreeMap<String, BTreeMap<String, u64>>);
 
 impl Violations {
+    /// Role, call and how often.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, u64)> {
+        self.0.iter().flat_map(|(role, calls)| {
+            calls
+                .iter()
+                .map(move |(call, n)| (role.as_str(), call.as_str(), *n))
+        })
+    }
+
     fn enter(&mut self, role: Role, call: &'static str) {
         let calls = self.0.entry(role.name().to_owned()).or_default();
         *calls.entry(call.to_owned()).or_default() += 1;
