@@ -11,6 +11,7 @@ use crate::error::StoreError;
 use crate::listing::Query;
 use crate::record::{COMMIT_BYTES, Start, Status};
 use crate::retention::Limits;
+use crate::turn::WORKER_LOST;
 use ipc_proto::channel::Fault;
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
 use ipc_proto::edges::store::{self as edge, Reply, Request};
@@ -31,8 +32,6 @@ use worker_kit::{Event, Granted, KitError, Starting};
 const STATE: &str = "/state";
 /// Largest failure and append in bytes; what is kept of them is much less.
 const SMALL_BODY: usize = 4 << 20;
-/// Recorded for a run whose channel closed before the run had ended (the supervisor says the same).
-const WORKER_LOST: &str = "worker_lost";
 
 /// The database as the channels' tasks share it. The lock is never held across a wait, so it is
 /// never contended.

@@ -16,6 +16,12 @@ use sha2::{Digest, Sha256};
 
 /// Failure code of a run whose process ended without a word (facts 3.5).
 pub const PROCESS_DEATH: &str = "process_death";
+/// Failure code of a run whose channel closed before it had ended (the supervisor says the same).
+pub(crate) const WORKER_LOST: &str = "worker_lost";
+/// Failure code of a run that the supervisor or the kernel ended for the memory that it used.
+const MEMORY_LIMIT: &str = "memory_limit";
+/// What is recorded of it; the limit itself is told by the supervisor.
+const MEMORY_LIMIT_TEXT: &str = "used more memory than sandbox.memoryMaxBytes allows";
 /// Messages of one append without a run.
 const APPEND_MESSAGES: usize = 64;
 
@@ -24,6 +30,7 @@ struct Row {
     key: i64,
     conversation: String,
     status: Status,
+    failure_kind: Option<String>,
     base: u64,
     revision: Option<u64>,
     digest: Option<Vec<u8>>,
@@ -203,8 +210,8 @@ impl Store {
         })
     }
 
-    /// Records that the run's process died without saying how the run ended. Returns as
-    /// [`Store::fail_run`].
+    /// Records that the run's process died without saying how the run ended; as failed, when it is
+    /// known to have gone over its limit of memory. Returns as [`Store::fail_run`].
     ///
     /// # Errors
     /// As [`Store::fail_run`].
@@ -215,7 +222,14 @@ impl Store {
         now: i64,
     ) -> Result<Status, StoreError> {
         name("failure kind", failure_kind)?;
-        self.end(run, Status::Interrupted, failure_kind, now, |_, _| Ok(()))
+        if failure_kind != MEMORY_LIMIT {
+            return self.end(run, Status::Interrupted, failure_kind, now, |_, _| Ok(()));
+        }
+        self.end(run, Status::Failed, failure_kind, now, |tx, key| {
+            tx.prepare_cached("UPDATE runs SET error = ?2 WHERE key = ?1")?
+                .execute(params![key, MEMORY_LIMIT_TEXT])?;
+            Ok(())
+        })
     }
 
     fn end(
@@ -229,7 +243,12 @@ impl Store {
         let tx = self.write()?;
         let row =
             find(&tx, run.as_str())?.ok_or_else(|| StoreError::UnknownRun(run.to_string()))?;
-        if row.status != Status::Running {
+        // The closed channel of an ended process is often seen before the supervisor tells why the
+        // process ended.
+        let guessed = row.status == Status::Interrupted
+            && row.failure_kind.as_deref() == Some(WORKER_LOST)
+            && failure_kind == MEMORY_LIMIT;
+        if row.status != Status::Running && !guessed {
             return Ok(row.status);
         }
         tx.prepare_cached(
@@ -358,7 +377,7 @@ impl Store {
 fn find(tx: &Transaction<'_>, run: &str) -> Result<Option<Row>, StoreError> {
     Ok(tx
         .prepare_cached(
-            "SELECT key, conversation, status, base_revision, revision, digest FROM runs WHERE id = ?1",
+            "SELECT key, conversation, status, base_revision, revision, digest, failure_kind FROM runs WHERE id = ?1",
         )?
         .query_row([run], |row| {
             Ok(Row {
@@ -368,6 +387,7 @@ fn find(tx: &Transaction<'_>, run: &str) -> Result<Option<Row>, StoreError> {
                 base: row.get(3)?,
                 revision: row.get(4)?,
                 digest: row.get(5)?,
+                failure_kind: row.get(6)?,
             })
         })
         .optional()?)

@@ -141,6 +141,45 @@ fn a_run_begins_once_and_alone_in_its_conversation() {
 }
 
 #[test]
+fn a_run_that_went_over_its_memory_has_failed_also_when_its_closed_channel_was_seen_first() {
+    let dir = state();
+    let mut store = open(dir.path());
+    let mut begin = |store: &mut mono_store::Store, id: &str| {
+        store
+            .begin_run(&scope(id, CONVERSATION), &start(), 1000)
+            .unwrap();
+    };
+    let shown = |store: &mut mono_store::Store, id: &str| {
+        let record = store.show_run(&run(id)).unwrap().unwrap();
+        (record.status, record.failure_kind.unwrap(), record.error)
+    };
+    let failed = (
+        "failed".to_owned(),
+        "memory_limit".to_owned(),
+        Some("used more memory than sandbox.memoryMaxBytes allows".to_owned()),
+    );
+    for (id, first) in [("r1", None), ("r2", Some("worker_lost"))] {
+        begin(&mut store, id);
+        if let Some(first) = first {
+            store.interrupt(&run(id), first, 2000).unwrap();
+        }
+        let status = store.interrupt(&run(id), "memory_limit", 2001).unwrap();
+        assert_eq!(
+            (status, shown(&mut store, id)),
+            (Status::Failed, failed.clone())
+        );
+        // The other order, too.
+        store.interrupt(&run(id), "worker_lost", 2002).unwrap();
+        assert_eq!(shown(&mut store, id), failed);
+    }
+    // Any other end stands as it is.
+    begin(&mut store, "r3");
+    store.interrupt(&run("r3"), PROCESS_DEATH, 2000).unwrap();
+    store.interrupt(&run("r3"), "memory_limit", 2001).unwrap();
+    assert_eq!(shown(&mut store, "r3").1, PROCESS_DEATH);
+}
+
+#[test]
 fn doubt_about_a_provider_session_is_a_new_epoch() {
     let dir = state();
     let mut store = open(dir.path());
