@@ -406,7 +406,10 @@ fn model_event(reply: egress::Reply, fds: &mut VecDeque<OwnedFd>) -> Result<Mode
             message,
             failovers,
         },
-        other @ (From::Fetched { .. } | From::FetchFailed { .. }) => {
+        other @ (From::Fetched { .. }
+        | From::FetchFailed { .. }
+        | From::Delivered { .. }
+        | From::DeliveryFailed { .. }) => {
             return Err(broken(EGRESS, format!("{other:?}")));
         }
     })
