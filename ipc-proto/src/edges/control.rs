@@ -105,6 +105,20 @@ pub struct TurnInput {
     /// Warnings that the channel wants in the event stream (ignored parameters).
     #[serde(default)]
     pub warnings: Vec<String>,
+    /// Files that came with the message, for the run's own folder.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attachments: Vec<InputFile>,
+}
+
+/// A file that came with a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InputFile {
+    /// A plain file name, ≤ 240 bytes.
+    pub name: String,
+    /// `type/subtype`.
+    pub media_type: String,
+    /// Base64 of the bytes.
+    pub data: String,
 }
 
 /// Largest [`TurnInput`] body in bytes.

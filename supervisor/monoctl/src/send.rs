@@ -135,6 +135,7 @@ fn input(send: &Send, stdin: &mut impl Read) -> Result<TurnInput, CtlError> {
         model: None,
         effort: None,
         warnings: vec![],
+        attachments: vec![],
     })
 }
 

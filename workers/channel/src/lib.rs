@@ -7,5 +7,6 @@
 #![forbid(unsafe_code)]
 
 pub mod bearer;
+pub mod intake;
 pub mod openai;
 pub mod runs;

@@ -331,6 +331,7 @@ pub(crate) mod tests {
                 model: None,
                 effort: None,
                 warnings: vec![],
+                attachments: vec![],
             },
         }
     }

@@ -156,9 +156,10 @@ async fn serve(
         scope,
         trigger,
         reader,
-        input,
+        mut input,
         channels,
     } = assignment;
+    mono_run::attached::unpack(&mut input, prepared.places.scratch());
     let source = trigger.source.clone();
     let wire = Wire::new(channels, reader, trigger).map_err(KitError::worker)?;
     let cancel = Cancel::default();

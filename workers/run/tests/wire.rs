@@ -348,6 +348,7 @@ async fn turn(trouble: Trouble, reads: usize) -> Turn {
         model: None,
         effort: None,
         warnings: vec![],
+        attachments: vec![],
     };
     let cancel = Cancel::default();
     let job = Job {

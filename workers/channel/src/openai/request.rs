@@ -118,6 +118,7 @@ pub fn parse(body: &[u8], headers: &HeaderMap, model_id: &str) -> Result<ChatReq
             model: None,
             effort: None,
             warnings,
+            attachments: vec![],
         },
     })
 }

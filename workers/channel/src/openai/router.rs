@@ -5,6 +5,7 @@ use super::reply::Head;
 use super::request;
 use super::stream::{self, QUEUE, Translator};
 use crate::bearer::Bearer;
+use crate::intake::{Intake, Unread, refuse};
 use crate::runs::{ActiveRun, Runs, Wish};
 use axum::Router;
 use axum::body::Body;
@@ -13,29 +14,21 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::HeaderValue;
-use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, X_CONTENT_TYPE_OPTIONS,
-};
-use http_body_util::BodyExt;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use ipc_proto::ConversationId;
 use ipc_proto::edges::control::Trigger;
 use ipc_proto::settings::OpenaiSettings;
 use serde::Serialize;
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc;
 use uuid::Uuid;
 use worker_web::listener::Remote;
 use worker_web::origin::{Admission, Refused};
 
 /// Largest request body in bytes (facts of the channel: 1 MB).
 pub const MAX_BODY: usize = 1024 * 1024;
-/// Bytes of a body over the bound that are read and dropped, so that a client that writes first
-/// and reads afterwards sees the refusal and not a reset connection.
-const MAX_DRAIN: usize = 128 * 1024 * 1024;
-/// Time for a whole body.
-const BODY_TIME: Duration = Duration::from_secs(30);
 /// KiB of all bodies held at once, over all connections.
 const BODY_BUDGET_KIB: usize = 64 * 1024;
 /// The one route that needs no key.
@@ -47,7 +40,7 @@ pub struct Api {
     model_id: String,
     admission: Admission,
     bearer: Option<Bearer>,
-    budget: Semaphore,
+    intake: Intake,
 }
 
 impl Api {
@@ -83,7 +76,7 @@ impl Api {
             model_id: settings.model_id.clone(),
             admission,
             bearer,
-            budget: Semaphore::new(BODY_BUDGET_KIB),
+            intake: Intake::new(BODY_BUDGET_KIB),
         })
     }
 }
@@ -129,7 +122,7 @@ async fn admit(State(shared): State<Shared>, request: Request, next: Next) -> Re
         },
     };
     let mut response = match refusal {
-        Some(error) => refuse(request.into_body(), error, MAX_BODY).await,
+        Some(error) => refuse(request.into_body(), error.into_response(), MAX_BODY).await,
         None => next.run(request).await,
     };
     let headers = response.headers_mut();
@@ -184,8 +177,19 @@ async fn answer(shared: &Shared, request: Request, id: Uuid) -> Result<Response,
         .extensions()
         .get::<Remote>()
         .map(|Remote(address)| address.to_string());
-    let (parts, body) = request.into_parts();
-    let (body, held) = read_body(&shared.api, &parts.headers, body).await?;
+    let (parts, mut body) = request.into_parts();
+    let (body, held) = match shared
+        .api
+        .intake
+        .read(&parts.headers, &mut body, MAX_BODY)
+        .await
+    {
+        Ok(read) => read,
+        Err(unread) => {
+            let error = ApiError::from(unread).into_response();
+            return Err(refuse(body, error, unread.drain()).await);
+        }
+    };
     let request = request::parse(&body, &parts.headers, &shared.api.model_id)
         .map_err(IntoResponse::into_response)?;
     drop(body);
@@ -252,70 +256,13 @@ fn json_response(body: impl Into<Body>) -> Response {
     response
 }
 
-/// Reads a body within the bounds of size, time and memory. The permit is the memory.
-async fn read_body<'a>(
-    api: &'a Api,
-    headers: &HeaderMap,
-    mut body: Body,
-) -> Result<(Vec<u8>, Option<SemaphorePermit<'a>>), Response> {
-    let announced = headers
-        .get(CONTENT_LENGTH)
-        .and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-    if announced.is_some_and(|length| length > MAX_BODY as u64) {
-        return Err(refuse(body, ApiError::too_large(MAX_BODY), MAX_DRAIN).await);
+impl From<Unread> for ApiError {
+    fn from(unread: Unread) -> Self {
+        match unread {
+            Unread::TooLarge => Self::too_large(MAX_BODY),
+            Unread::Overloaded => Self::overloaded(),
+            Unread::TooSlow => Self::too_slow(),
+            Unread::BrokenOff => Self::unreadable("The request body broke off."),
+        }
     }
-    let mut bytes = Vec::new();
-    let mut held: Option<SemaphorePermit<'a>> = None;
-    let reading = async {
-        while let Some(frame) = body.frame().await {
-            let Ok(data) = frame.map_err(|_| ())?.into_data() else {
-                continue;
-            };
-            if bytes.len() + data.len() > MAX_BODY {
-                return Ok(Some(ApiError::too_large(MAX_BODY)));
-            }
-            let wanted = (bytes.len() + data.len()).div_ceil(1024);
-            let more = wanted - held.as_ref().map_or(0, SemaphorePermit::num_permits);
-            match api
-                .budget
-                .try_acquire_many(u32::try_from(more).unwrap_or(u32::MAX))
-            {
-                Ok(permit) => match &mut held {
-                    Some(held) => held.merge(permit),
-                    None => held = Some(permit),
-                },
-                Err(_) => return Ok(Some(ApiError::overloaded())),
-            }
-            bytes.extend_from_slice(&data);
-        }
-        Ok::<_, ()>(None)
-    };
-    match tokio::time::timeout(BODY_TIME, reading).await {
-        Ok(Ok(None)) => Ok((bytes, held)),
-        Ok(Ok(Some(error))) => {
-            drop((bytes, held));
-            Err(refuse(body, error, MAX_DRAIN).await)
-        }
-        Ok(Err(())) => Err(ApiError::unreadable("The request body broke off.").into_response()),
-        Err(_) => Err(refuse(body, ApiError::too_slow(), 0).await),
-    }
-}
-
-/// Answers with an error after dropping what the client still sends, at most `most` bytes.
-async fn refuse(mut body: Body, error: ApiError, most: usize) -> Response {
-    let mut dropped = 0;
-    let draining = async {
-        while dropped < most
-            && let Some(Ok(frame)) = body.frame().await
-        {
-            dropped += frame.data_ref().map_or(0, bytes::Bytes::len);
-        }
-    };
-    // In vain when it takes longer: the refusal goes out and the connection ends.
-    let _ = tokio::time::timeout(BODY_TIME, draining).await;
-    let mut response = error.into_response();
-    response
-        .headers_mut()
-        .insert(CONNECTION, HeaderValue::from_static("close"));
-    response
 }

@@ -134,6 +134,7 @@ impl Bench {
             model: None,
             effort: None,
             warnings: vec![],
+            attachments: vec![],
         };
         let job = Job {
             run: RunId::new(),
