@@ -170,7 +170,7 @@ impl Bound {
 /// A configured size as a person would write it.
 fn size(bytes: u64) -> String {
     for (unit, name) in [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
-        if bytes >= unit && bytes % unit == 0 {
+        if bytes >= unit && bytes.is_multiple_of(unit) {
             return format!("{} {name}", bytes / unit);
         }
     }

@@ -115,7 +115,7 @@ impl Supervisor {
         };
         if let Some(gone) = self.servers.remove(&server) {
             let status = match over {
-                Some(bound) => format!("it {}", bound.words_of_server(&gone.name)),
+                Some(bound) => bound.words_of_server(&gone.name),
                 None => status.to_owned(),
             };
             tracing::info!(role = "mcp-server", server = gone.name, "{status}");

@@ -40,7 +40,13 @@ impl Connection {
     /// Each failure has a fixed code ([`CallError::code`]). A result that the tool itself marks as
     /// an error is a result.
     pub async fn call(&self, request: CallRequest) -> Result<McpResult, CallError> {
-        let result = self.run(request).await;
+        let mut result = self.run(request).await;
+        if let Err(CallError::Gone { reason, .. }) = &mut result
+            && let Some(end) = &self.carrier.end
+            && let Some(how) = end.how().await
+        {
+            *reason = format!("it {how}; {reason}");
+        }
         if let Err(error) = &result
             && error.ends_connection()
         {

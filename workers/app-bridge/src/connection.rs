@@ -2,6 +2,7 @@
 //! tools. Calls are in [`crate::call`].
 
 use crate::client::{Host, Routes};
+use crate::ends::End;
 use crate::error::{ConnectError, ListError, Warning};
 use crate::limits::{CALLS_PER_CONNECTION, Limits};
 use crate::listing::{Listing, Next};
@@ -56,6 +57,8 @@ pub struct Carrier {
     pub last_line: LastLine,
     /// Set when the carrier was closed because of an oversized message.
     pub overflow: Overflow,
+    /// How the process at its other end ends, where there is one that somebody watches.
+    pub end: Option<End>,
 }
 
 /// Why there is no connection, and what the attempt taught about the server's era.

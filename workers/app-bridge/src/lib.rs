@@ -11,6 +11,7 @@ pub mod call;
 pub mod client;
 pub mod connection;
 pub mod content;
+pub mod ends;
 pub mod error;
 pub mod limits;
 pub mod listing;

@@ -4,6 +4,7 @@
 use crate::brake::{Brake, Decision};
 use crate::call::CallRequest;
 use crate::connection::{Carrier, Connection, Era, Failed};
+use crate::ends::{End, Ends};
 use crate::error::{CallError, ConnectError, Warning};
 use crate::limits::Limits;
 use crate::listing::size;
@@ -84,6 +85,7 @@ pub struct Servers<S> {
     /// There when a server is declared that needs it.
     http: Option<reqwest::Client>,
     books: Mutex<Books>,
+    ends: Ends,
 }
 
 impl<S: Starter> Servers<S> {
@@ -99,12 +101,18 @@ impl<S: Starter> Servers<S> {
             starter,
             http,
             books: Mutex::default(),
+            ends: Ends::default(),
         }
     }
 
     /// The bounds in force.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The supervisor tells how a server's process ended.
+    pub fn ended(&self, process: u64, how: String) {
+        self.ends.told(process, how);
     }
 
     /// A run begins: until it is released it may hold connections.
@@ -433,7 +441,8 @@ impl<S: Starter> Servers<S> {
             .await
             .map_err(ConnectError::Start)?;
         let process = started.process;
-        let opened = self.open_stdio(&settings.name, started, era).await;
+        let end = self.ends.expect(process);
+        let opened = self.open_stdio(&settings.name, started, era, end).await;
         if opened.is_err() {
             self.starter.stop(process).await;
         }
@@ -448,6 +457,7 @@ impl<S: Starter> Servers<S> {
         name: &str,
         started: Started,
         era: Era,
+        end: End,
     ) -> Result<Connection, Failure> {
         let pipes = |error: std::io::Error| {
             ConnectError::Start(format!("its pipes can't be used: {error}"))
@@ -455,7 +465,10 @@ impl<S: Starter> Servers<S> {
         let stdin = pipe::Sender::from_owned_fd(started.stdin).map_err(pipes)?;
         let stdout = pipe::Receiver::from_owned_fd(started.stdout).map_err(pipes)?;
         let stderr = pipe::Receiver::from_owned_fd(started.stderr).map_err(pipes)?;
-        let carrier = Carrier::default();
+        let carrier = Carrier {
+            end: Some(end),
+            ..Carrier::default()
+        };
         let last_line = carrier.last_line.clone();
         // Ends with the process, whose only other end of the pipe it is.
         let drained = tokio::spawn(drain(name.to_owned(), stderr, last_line.clone()));

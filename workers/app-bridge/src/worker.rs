@@ -110,6 +110,7 @@ async fn serve<S: Starter>(servers: Arc<Servers<S>>, mut inbox: Inbox) {
                 Some(Event::ServerExited { server, status }) => {
                     // Its pipe ends too, which is what its connection acts on.
                     tracing::info!(process = server, %status, "a server ended");
+                    servers.ended(server, status);
                 }
                 Some(Event::Drain) => draining = true,
                 Some(Event::Shutdown) | None => break,

@@ -28,9 +28,11 @@ async fn its_tools_are_listed_and_called() {
     let names: Vec<_> = tools.iter().map(|tool| tool.tool.as_str()).collect();
     assert_eq!(
         names,
-        ["echo", "add", "fail", "slow", "big", "crash", "silent"]
+        [
+            "echo", "add", "fail", "slow", "big", "allocate", "crash", "silent"
+        ]
     );
-    assert!(tools[0].read_only && !tools[5].read_only);
+    assert!(tools[0].read_only && !tools[6].read_only);
     assert_eq!(tools[0].input_schema["required"], json!(["message"]));
 
     let result = servers.call(&scope, "s", echo("hi")).await.unwrap();
@@ -106,9 +108,15 @@ async fn a_killed_server_fails_its_call_and_comes_back_for_the_next() {
     let killing = async {
         reports.recv().await.unwrap();
         starter.kill(1);
+        tokio::task::yield_now().await;
+        servers.ended(1, "used more memory than its limit".to_owned());
     };
     let (result, ()) = tokio::join!(servers.call(&scope, "s", slow), killing);
-    assert_eq!(result.unwrap_err().code(), "mcp_server_gone");
+    let error = result.unwrap_err();
+    assert_eq!(error.code(), "mcp_server_gone");
+    let message = error.message();
+    let reason = "server s ended during the call: it used more memory than its limit; ";
+    assert!(message.starts_with(reason), "{message}");
     let result = servers.call(&scope, "s", echo("back")).await.unwrap();
     assert_eq!(result.content, said("back"));
     assert_eq!((starter.started().len(), starter.stopped()), (2, vec![1]));
