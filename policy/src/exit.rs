@@ -43,11 +43,14 @@ pub enum Step {
     Filter,
     /// Executing the program.
     Execute,
+    /// Having the filter's calls heard by the supervisor.
+    Listener,
 }
 
 impl Step {
-    /// All steps, in order.
-    pub const ALL: [Step; 19] = [
+    /// All steps by their codes. The order is that of the steps but for the last, which comes with
+    /// the filter: a code never changes its meaning.
+    pub const ALL: [Step; 20] = [
         Step::Spec,
         Step::Session,
         Step::Limit,
@@ -67,6 +70,7 @@ impl Step {
         Step::Landlock,
         Step::Filter,
         Step::Execute,
+        Step::Listener,
     ];
 
     /// The exit status.
@@ -103,6 +107,7 @@ impl Step {
             Step::Landlock => "entering the Landlock domain",
             Step::Filter => "installing the system-call filter",
             Step::Execute => "executing the program",
+            Step::Listener => "having forbidden system calls reported",
         }
     }
 
@@ -135,6 +140,9 @@ impl Step {
                 "the role's user must be able to enter it: check the modes of the workspace"
             }
             Step::Filter => "the kernel needs CONFIG_SECCOMP_FILTER",
+            Step::Listener => {
+                "a container around monod already takes notice of system calls, and the kernel lets only one do so: turn that off for it"
+            }
             Step::Execute => {
                 "the program must exist inside the sandbox and be executable for the role's user"
             }
@@ -154,6 +162,6 @@ mod tests {
         }
         assert_eq!(Step::from_code(0), None);
         assert_eq!(Step::from_code(100), None);
-        assert_eq!(Step::from_code(120), None);
+        assert_eq!(Step::from_code(121), None);
     }
 }

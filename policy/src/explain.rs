@@ -150,7 +150,14 @@ fn filter(text: &mut String, stage: &str, filter: &Filter) {
             "{stage} leaves what it doesn't list to the stage before"
         );
     }
-    wrap(text, &format!("{stage} kills: "), named(Action::Kill));
+    let (verb, ending) = match filter.foreign {
+        Action::Before => ("leaves to the stage before", Action::Before),
+        _ => ("kills", Action::Kill),
+    };
+    let names = named(ending);
+    if !names.is_empty() || ending == Action::Kill {
+        wrap(text, &format!("{stage} {verb}: "), names);
+    }
     let mut rows: Vec<String> = filter
         .calls
         .iter()
@@ -214,6 +221,7 @@ fn action(action: Action) -> String {
     match action {
         Action::Allow => "allowed".into(),
         Action::Kill => "killed".into(),
+        Action::Before => "left to the stage before".into(),
         Action::Errno(number) => {
             format!("{:?}", nix::errno::Errno::from_raw(i32::from(number)))
         }

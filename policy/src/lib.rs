@@ -21,6 +21,7 @@ pub mod seccomp;
 pub mod spec;
 pub mod stage2;
 mod start;
+pub mod violation;
 mod words;
 
 pub use compile::{CompileError, Launch, compile};

@@ -20,6 +20,11 @@ pub enum Unmet {
         /// The kernel's.
         found: u32,
     },
+    /// Filters that can't tell the supervisor of a call.
+    #[error(
+        "this kernel's filters of system calls offer {0} and no notification of another process (`user_notif`): use a kernel of 6.12 or newer with CONFIG_SECCOMP_FILTER"
+    )]
+    NoNotification(String),
     /// A setting that keeps ordinary users from making user namespaces.
     #[error(
         "`{setting}` is {value}, which keeps an ordinary user from making namespaces: set it to {needed} (sysctl), or run with --allow-degraded"
@@ -56,6 +61,9 @@ const SETTINGS: [(&str, &str, &str, &str); 3] = [
     ),
 ];
 
+/// What the kernel's filters can do.
+const ACTIONS: &str = "/proc/sys/kernel/seccomp/actions_avail";
+
 /// Everything that is missing. Settings about namespaces matter when the supervisor is no root
 /// and namespaces are wanted.
 pub fn unmet(wants_user_namespaces: bool) -> Vec<Unmet> {
@@ -69,7 +77,22 @@ pub fn unmet(wants_user_namespaces: bool) -> Vec<Unmet> {
             needed,
         })
     });
-    landlock.into_iter().chain(refused).collect()
+    let notification = notification(&std::fs::read_to_string(ACTIONS).unwrap_or_default());
+    landlock
+        .into_iter()
+        .chain(notification)
+        .chain(refused)
+        .collect()
+}
+
+fn notification(actions: &str) -> Option<Unmet> {
+    let mut offered = actions.split_whitespace();
+    let all = if actions.trim().is_empty() {
+        "nothing"
+    } else {
+        actions.trim()
+    };
+    (!offered.any(|action| action == "user_notif")).then(|| Unmet::NoNotification(all.to_owned()))
 }
 
 fn landlock(abi: std::io::Result<u32>) -> Option<Unmet> {
@@ -83,6 +106,15 @@ fn landlock(abi: std::io::Result<u32>) -> Option<Unmet> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn filters_must_be_able_to_notify() {
+        assert_eq!(notification("errno user_notif allow\n"), None);
+        for (actions, shown) in [("errno allow\n", "errno allow"), ("", "nothing")] {
+            let unmet = notification(actions);
+            assert_eq!(unmet, Some(Unmet::NoNotification(shown.to_owned())));
+        }
+    }
 
     #[test]
     fn no_landlock_and_an_old_one_are_told_apart() {

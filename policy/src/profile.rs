@@ -361,6 +361,9 @@ impl Profile {
         if self.stage1.kill.iter().all(|set| set != "kill-hostile") {
             return Some("`stage1.kill` must have `kill-hostile`".into());
         }
+        if self.stage2.iter().any(|stage| !stage.kill.is_empty()) {
+            return Some("`kill` is for the first stage: only its filter has a listener".into());
+        }
         if self.stage2.is_none() != (role == Role::McpServer) {
             return Some("every worker of ours has a second stage, and nobody else".into());
         }
@@ -415,11 +418,14 @@ impl Profile {
         if let Some(stage2) = self.stage2.as_ref().filter(|_| self.role != Role::Run) {
             allow.extend(stage2.allowed(variant));
         }
-        let kill: Vec<&str> = self.stage1.kill.iter().map(String::as_str).collect();
-        Filter::from_sets(&allow, &kill).map_err(|source| ProfileError::Set {
+        Filter::from_sets(&allow, &self.killed()).map_err(|source| ProfileError::Set {
             role: self.role,
             source,
         })
+    }
+
+    fn killed(&self) -> Vec<&str> {
+        self.stage1.kill.iter().map(String::as_str).collect()
     }
 
     /// The filter that the worker installs once it has what it needs; `None` where there is none.
@@ -431,19 +437,19 @@ impl Profile {
             return Ok(None);
         };
         let allow: Vec<&str> = stage2.allowed(variant).collect();
-        let kill: Vec<&str> = stage2.kill.iter().map(String::as_str).collect();
-        Filter::from_sets(&allow, &kill)
-            .map(|filter| {
-                Some(if stage2.rest_as_before {
-                    filter.rest_allowed()
-                } else {
-                    filter
-                })
-            })
-            .map_err(|source| ProfileError::Set {
-                role: self.role,
-                source,
-            })
+        let of_role = |source| ProfileError::Set {
+            role: self.role,
+            source,
+        };
+        let filter = Filter::from_sets(&allow, &[]).map_err(of_role)?;
+        let filter = if stage2.rest_as_before {
+            filter.rest_allowed()
+        } else {
+            filter
+        };
+        // Not the whole first filter: the run's is long, and reading it would be felt at each start.
+        let held = Filter::from_sets(&[], &self.killed()).map_err(of_role)?;
+        Ok(Some(filter.after(&held)))
     }
 }
 
@@ -488,6 +494,11 @@ mod tests {
             ),
             ("\"kill-hostile\"", "\"kill-io-uring\"", "kill-hostile"),
             ("\"files-own\"", "\"files-mine\"", "files-mine"),
+            (
+                "\"files-own\"]",
+                "\"files-own\"], \"kill\": [\"kill-hostile\"]",
+                "first stage",
+            ),
             ("\"ENOENT\"", "\"ENONENT\"", "ENONENT"),
             ("\"summary\"", "\"sumary\"", "sumary"),
         ];

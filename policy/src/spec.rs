@@ -142,4 +142,6 @@ pub mod descriptor {
     pub const PROGRAM: RawFd = 5;
     /// A pidfd of the supervisor, to see whether it still lives.
     pub const SUPERVISOR: RawFd = 6;
+    /// Takes the listener of the first filter to the supervisor (`crate::violation`).
+    pub const VIOLATIONS: RawFd = 7;
 }

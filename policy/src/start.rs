@@ -24,6 +24,9 @@ pub struct Descriptors<'a> {
     pub output: Option<BorrowedFd<'a>>,
     /// Standard error; `/dev/null` when `None`. The launcher reports on it too.
     pub error: Option<BorrowedFd<'a>>,
+    /// The launcher's end of [`crate::violation::channel`]. Who keeps the other end must end the
+    /// processes that it tells of.
+    pub violations: BorrowedFd<'a>,
     /// The control group (version 2) that its whole tree begins in; the supervisor's when `None`.
     pub cgroup: Option<BorrowedFd<'a>>,
 }
@@ -71,6 +74,7 @@ pub fn start(launch: &Launch, descriptors: &Descriptors<'_>) -> Result<Child, St
         (Some(spec.as_fd()), descriptor::SPEC),
         (descriptors.program, descriptor::PROGRAM),
         (Some(own.as_fd()), descriptor::SUPERVISOR),
+        (Some(descriptors.violations), descriptor::VIOLATIONS),
     ];
     let fds = numbered
         .into_iter()

@@ -11,3 +11,4 @@ pub mod memfd;
 pub mod mount;
 pub mod network;
 pub mod process;
+pub mod seccomp_notify;

@@ -5,7 +5,7 @@
 //! filter is installed, to know which need no run: 0.6 ms at every start of a worker. Ranges make
 //! 300 instructions and take a tenth. The tests hold this program against `seccompiler`'s.
 
-use super::{Action, Condition, Decision, Filter, Instruction};
+use super::{Condition, Decision, Filter, Instruction};
 
 // Of linux/bpf_common.h: load word, compare, and, return.
 const LOAD: u16 = 0x20;
@@ -21,12 +21,12 @@ pub(super) const ARCHITECTURE: u32 = 4;
 pub(super) const ARGUMENTS: u32 = 16;
 
 #[cfg(target_arch = "x86_64")]
-pub(super) const AUDIT_ARCH: u32 = 0xc000_003e;
+pub(crate) const AUDIT_ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
-pub(super) const AUDIT_ARCH: u32 = 0xc000_00b7;
+pub(crate) const AUDIT_ARCH: u32 = 0xc000_00b7;
 
 /// Numbers from here on are the x32 calls of x86-64: another table, which no list here is about.
-pub(super) const X32: u32 = 0x4000_0000;
+pub(crate) const X32: u32 = 0x4000_0000;
 
 fn statement(code: u16, k: u32) -> Instruction {
     Instruction {
@@ -51,7 +51,7 @@ pub(super) fn assemble(filter: &Filter) -> Vec<Instruction> {
     let mut program = vec![
         statement(LOAD, ARCHITECTURE),
         jump(JUMP_EQUAL, AUDIT_ARCH, 1, 0),
-        statement(RETURN, Action::Kill.value()),
+        statement(RETURN, filter.foreign.value()),
         statement(LOAD, NUMBER),
     ];
     program.extend(search(&ranges(filter)));
@@ -76,7 +76,7 @@ fn ranges(filter: &Filter) -> Vec<Range> {
         push(*number, leaf(decision));
         push(number + 1, unlisted());
     }
-    push(X32, vec![statement(RETURN, Action::Kill.value())]);
+    push(X32, vec![statement(RETURN, filter.foreign.value())]);
     ranges.dedup_by(|next, previous| next.program == previous.program);
     ranges
 }

@@ -73,3 +73,31 @@ pub fn run(program: &[Instruction], call: &Call) -> Option<u32> {
         }
     }
 }
+
+/// What the kernel does when both filters have answered, the second one installed later: of two
+/// answers the stricter, of two equal ones the later filter's. `None` as for [`run`].
+pub fn run_both(first: &[Instruction], second: &[Instruction], call: &Call) -> Option<Answer> {
+    // The upper half is the action, in the kernel's order when it is read as a signed number.
+    let strictness = |value: u32| (value & libc::SECCOMP_RET_ACTION_FULL).cast_signed();
+    let (first, second) = (run(first, call)?, run(second, call)?);
+    Some(if strictness(first) < strictness(second) {
+        Answer {
+            value: first,
+            of_first: true,
+        }
+    } else {
+        Answer {
+            value: second,
+            of_first: false,
+        }
+    })
+}
+
+/// The answer that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// E.g. [`super::Action::value`].
+    pub value: u32,
+    /// It is the first filter's. A call that another one holds has nobody who listens.
+    pub of_first: bool,
+}

@@ -3,6 +3,11 @@
 //! One decision a call: a hostile call ends the process, a call as the lists allow it passes, a
 //! listed call with other arguments gets its error, and everything else gets `ENOSYS`, for which
 //! libc and language runtimes have fall-backs.
+//!
+//! The kernel would end a process without telling anybody what it had called. So it holds a
+//! hostile call instead and tells the supervisor, who ends the process (`crate::violation`). Of
+//! the answers of several filters the kernel takes the strictest, and an error is stricter than
+//! holding: the second filter leaves to the first what that one holds.
 
 mod assemble;
 mod constants;
@@ -15,6 +20,7 @@ mod tests;
 pub use names::name_of;
 pub use sets::{SetError, set_names};
 
+pub(crate) use assemble::{AUDIT_ARCH, X32};
 pub(crate) use constants::errno_of;
 
 use std::collections::BTreeMap;
@@ -26,17 +32,20 @@ pub enum Action {
     Allow,
     /// It is not made and returns this error number.
     Errno(u16),
-    /// The process ends with `SIGSYS`.
+    /// It is not made: it is held, and whoever listens ends the process. If nobody does, it
+    /// returns `ENOSYS`.
     Kill,
+    /// The filter before this one, which holds the call, decides.
+    Before,
 }
 
 impl Action {
     /// The value that a filter program returns for it.
     pub const fn value(self) -> u32 {
         match self {
-            Action::Allow => libc::SECCOMP_RET_ALLOW,
+            Action::Allow | Action::Before => libc::SECCOMP_RET_ALLOW,
             Action::Errno(number) => libc::SECCOMP_RET_ERRNO | number as u32,
-            Action::Kill => libc::SECCOMP_RET_KILL_PROCESS,
+            Action::Kill => libc::SECCOMP_RET_USER_NOTIF,
         }
     }
 }
@@ -92,6 +101,8 @@ pub struct Filter {
     /// For calls that no list names: [`UNLISTED`], or allowed in a filter that comes on top of one
     /// that says so already.
     pub unlisted: Action,
+    /// For calls of other tables: x32, and those of another architecture.
+    pub foreign: Action,
 }
 
 /// For calls that no list names.
@@ -112,6 +123,32 @@ impl Filter {
     /// The same filter with every unlisted call allowed.
     pub(crate) fn rest_allowed(mut self) -> Self {
         self.unlisted = Action::Allow;
+        self
+    }
+
+    /// The same filter on top of `first`, with what that one holds left to it.
+    pub(crate) fn after(mut self, first: &Filter) -> Self {
+        self.foreign = Action::Before;
+        for (number, decision) in &first.calls {
+            let held = decision.rules.iter().filter(|r| r.action == Action::Kill);
+            let mut rules: Vec<Rule> = held
+                .map(|rule| Rule {
+                    conditions: rule.conditions.clone(),
+                    action: Action::Before,
+                })
+                .collect();
+            let left = self.unlisted == Action::Allow && !self.calls.contains_key(number);
+            if rules.is_empty() || left {
+                continue;
+            }
+            let own = self.calls.entry(*number).or_insert(Decision {
+                rules: Vec::new(),
+                otherwise: self.unlisted,
+            });
+            rules.append(&mut own.rules);
+            own.rules = rules;
+            sets::simplify(own);
+        }
         self
     }
 

@@ -200,6 +200,7 @@ pub(super) fn combine(allow: &[&str], kill: &[&str]) -> Result<Filter, SetError>
     Ok(Filter {
         calls,
         unlisted: super::UNLISTED,
+        foreign: Action::Kill,
     })
 }
 
@@ -242,23 +243,19 @@ fn add(calls: &mut BTreeMap<u32, Decision>, set: &Set<'_>, action: Action) -> Re
 
 /// Drops what can't be reached: allowing rules beside one that always allows, and everything
 /// after a rule that always holds.
-fn simplify(decision: &mut Decision) {
+pub(super) fn simplify(decision: &mut Decision) {
     let always = |rule: &Rule, action| rule.conditions.is_empty() && rule.action == action;
-    if decision.rules.iter().any(|rule| always(rule, Action::Kill)) {
-        decision.rules = vec![Rule {
-            conditions: Vec::new(),
-            action: Action::Kill,
-        }];
-    } else if decision
-        .rules
-        .iter()
-        .any(|rule| always(rule, Action::Allow))
-    {
-        decision.rules.retain(|rule| rule.action == Action::Kill);
-        decision.rules.push(Rule {
-            conditions: Vec::new(),
-            action: Action::Allow,
-        });
+    let has = |action| decision.rules.iter().any(|rule| always(rule, action));
+    let strictest = [Action::Kill, Action::Before].into_iter().find(|a| has(*a));
+    let only = |action| Rule {
+        conditions: Vec::new(),
+        action,
+    };
+    if let Some(action) = strictest {
+        decision.rules = vec![only(action)];
+    } else if has(Action::Allow) {
+        decision.rules.retain(|rule| rule.action != Action::Allow);
+        decision.rules.push(only(Action::Allow));
     }
     decision.rules.dedup();
 }

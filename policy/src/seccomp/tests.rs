@@ -3,7 +3,7 @@
 //! tests of the launcher.
 #![allow(clippy::unwrap_used)]
 
-use super::evaluate::{Call, run};
+use super::evaluate::{Answer, Call, run, run_both};
 use super::*;
 use crate::profile::{Profile, Variant};
 use ipc_proto::Role;
@@ -61,6 +61,11 @@ fn decide(filter: &Filter, call: &Call) -> Action {
     rule.map_or(decision.otherwise, |rule| rule.action)
 }
 
+/// It ends the process, or leaves it to the filter that does.
+fn is_ending(action: Action) -> bool {
+    matches!(action, Action::Kill | Action::Before)
+}
+
 /// Arguments with which all conditions hold.
 fn fitting(conditions: &[Condition]) -> [u64; 6] {
     let mut arguments = [0; 6];
@@ -94,7 +99,7 @@ fn every_rule_of_every_profile_decides_as_it_is_written() {
                 let action = check(*number, arguments);
                 // An earlier rule may be stricter, never another one laxer.
                 assert!(
-                    action == rule.action || action == Action::Kill,
+                    action == rule.action || is_ending(action),
                     "{name} {number}"
                 );
                 for condition in &rule.conditions {
@@ -117,7 +122,7 @@ fn every_rule_of_every_profile_decides_as_it_is_written() {
                     {
                         let action = check(*number, noisy);
                         assert!(
-                            action == rule.action || action == Action::Kill,
+                            action == rule.action || is_ending(action),
                             "{name} {number}"
                         );
                     }
@@ -137,7 +142,8 @@ fn every_rule_of_every_profile_decides_as_it_is_written() {
 fn calls_of_other_tables_end_the_process() {
     for (name, filter) in all_filters() {
         let program = filter.assemble();
-        let kill = Some(Action::Kill.value());
+        assert!(is_ending(filter.foreign), "{name}");
+        let kill = Some(filter.foreign.value());
         let x32 = Call::native(0x4000_0000 + 39, [0; 6]);
         assert_eq!(run(&program, &x32), kill, "{name}");
         assert_eq!(
@@ -158,6 +164,83 @@ fn calls_of_other_tables_end_the_process() {
             Some(filter.unlisted.value()),
             "{name}"
         );
+    }
+}
+
+/// A role, its first filter, and both as programs.
+type Pair = (String, Filter, [Vec<Instruction>; 2]);
+
+/// Every profile that has two filters.
+fn pairs() -> Vec<Pair> {
+    let mut pairs = Vec::new();
+    for role in Role::ALL.into_iter().filter(|role| *role != Role::Monod) {
+        let profile = Profile::of(role).unwrap();
+        for variant in VARIANTS {
+            let first = profile.stage1_filter(variant).unwrap();
+            if let Some(second) = profile.stage2_filter(variant).unwrap() {
+                let programs = [first.assemble(), second.assemble()];
+                pairs.push((role.to_string(), first, programs));
+            }
+        }
+    }
+    pairs
+}
+
+/// An error of the second filter would be stricter than the first one's holding the call, and
+/// nobody listens to a call that the second holds.
+#[test]
+fn what_the_first_filter_ends_the_second_leaves_to_it() {
+    let held = Some(Answer {
+        value: Action::Kill.value(),
+        of_first: true,
+    });
+    let mut looked_at = 0;
+    for (name, filter, [first, second]) in pairs() {
+        let mut calls: Vec<Call> = Vec::new();
+        for (number, decision) in &filter.calls {
+            let ending = decision.rules.iter().filter(|r| r.action == Action::Kill);
+            calls.extend(ending.map(|rule| Call::native(*number, fitting(&rule.conditions))));
+        }
+        assert!(calls.len() > 40, "{name}: {}", calls.len());
+        calls.push(Call::native(0x4000_0000 + 101, [0; 6]));
+        calls.push(Call {
+            number: 26,
+            architecture: 0x4000_0003,
+            arguments: [0; 6],
+        });
+        for call in calls {
+            assert_eq!(run_both(&first, &second, &call), held, "{name}: {call:?}");
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 1000, "{looked_at}");
+}
+
+#[test]
+fn of_two_answers_the_stricter_counts_and_of_equal_ones_the_later() {
+    let answer = |value| {
+        vec![Instruction {
+            code: 0x06,
+            jt: 0,
+            jf: 0,
+            k: value,
+        }]
+    };
+    let strict_first = [
+        libc::SECCOMP_RET_KILL_PROCESS,
+        libc::SECCOMP_RET_KILL_THREAD,
+        libc::SECCOMP_RET_TRAP,
+        libc::SECCOMP_RET_ERRNO,
+        libc::SECCOMP_RET_USER_NOTIF,
+        libc::SECCOMP_RET_ALLOW,
+    ];
+    let call = Call::native(0, [0; 6]);
+    for (strict, a) in strict_first.iter().enumerate() {
+        for (lax, b) in strict_first.iter().enumerate() {
+            let found = run_both(&answer(*a), &answer(*b), &call).unwrap();
+            assert_eq!(found.value, *if strict < lax { a } else { b });
+            assert_eq!(found.of_first, strict < lax);
+        }
     }
 }
 
@@ -219,6 +302,23 @@ fn reference(filter: &Filter, action: Action) -> BpfProgram {
 }
 
 proptest! {
+    /// With two filters exactly the calls that the first one ends are held, and by that one.
+    #[test]
+    fn a_second_filter_never_hides_a_call_that_the_first_one_ends(
+        arguments in prop::array::uniform6(prop_oneof![0_u64..8, Just(u64::MAX), any::<u64>()]),
+        pick in any::<prop::sample::Index>(),
+    ) {
+        static PAIRS: std::sync::LazyLock<Vec<Pair>> = std::sync::LazyLock::new(pairs);
+        let (name, _, [first, second]) = pick.get(&PAIRS);
+        for number in 0..512 {
+            let call = Call::native(number, arguments);
+            let ended = run(first, &call) == Some(Action::Kill.value());
+            let both = run_both(first, second, &call).unwrap();
+            prop_assert_eq!(both.value == Action::Kill.value(), ended, "{} {:?}", name, call);
+            prop_assert!(!ended || both.of_first, "{} {:?}", name, call);
+        }
+    }
+
     /// The library compiles the same lists in its own way; both must let the same calls through.
     #[test]
     fn what_is_allowed_is_what_seccompiler_allows(

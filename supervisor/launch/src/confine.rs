@@ -6,18 +6,22 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
     RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
-use mono_sys::capability;
+use mono_sys::{capability, seccomp_notify};
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use policy::exit::Step;
-use policy::{Identity, LaunchSpec, rights, seccomp, spec};
+use policy::{Identity, LaunchSpec, rights, spec, violation};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Sets the limits; one that is tighter already stays.
-pub(crate) fn limit(limits: &[(policy::Resource, u64)]) -> Result<(), Failure> {
-    for (resource, value) in limits {
+/// Sets the limits that `which` picks; one that is tighter already stays.
+pub(crate) fn limit(
+    limits: &[(policy::Resource, u64)],
+    which: impl Fn(policy::Resource) -> bool,
+) -> Result<(), Failure> {
+    for (resource, value) in limits.iter().filter(|(resource, _)| which(*resource)) {
         let resource = match resource {
             policy::Resource::OpenFiles => Resource::RLIMIT_NOFILE,
             policy::Resource::Processes => Resource::RLIMIT_NPROC,
@@ -31,6 +35,17 @@ pub(crate) fn limit(limits: &[(policy::Resource, u64)]) -> Result<(), Failure> {
         let (_, hard) = getrlimit(resource).during(Step::Limit)?;
         let value = hard.min(*value);
         setrlimit(resource, value, value).during(Step::Limit)?;
+    }
+    Ok(())
+}
+
+/// Raises the limit of open files as far as it goes. The kernel holds descriptors that a user has
+/// sent and nobody has received against the sender's limit: processes of the same user that fill
+/// theirs must not keep this one from sending its listener.
+pub(crate) fn open_files_up() -> Result<(), Failure> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).during(Step::Limit)?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).during(Step::Limit)?;
     }
     Ok(())
 }
@@ -136,12 +151,22 @@ pub(crate) fn drop_privileges(identity: Option<&Identity>) -> Result<(), Failure
     Ok(())
 }
 
-/// Installs the first filter of system calls. Everything after it must be in the role's list.
-pub(crate) fn filter(spec: &LaunchSpec) -> Result<(), Failure> {
-    let program = seccomp::from_bytes(&spec.filter)
-        .ok_or_else(|| io::Error::other("the filter is no whole number of instructions"))
-        .during(Step::Filter)?;
-    seccompiler::apply_filter(&program)
-        .map_err(io::Error::other)
-        .during(Step::Filter)
+/// Installs the first filter of system calls and sends the descriptor on which the kernel tells of
+/// those that it holds. Everything after it must be in the role's list.
+pub(crate) fn filter(spec: &LaunchSpec, violations: &OwnedFd) -> Result<(), Failure> {
+    let (program, []) = spec.filter.as_chunks() else {
+        let odd = io::Error::other("the filter is no whole number of instructions");
+        return Err(odd).during(Step::Filter);
+    };
+    if program.is_empty() {
+        return Err(io::Error::other("the filter is empty")).during(Step::Filter);
+    }
+    let installed = seccomp_notify::install(program);
+    let step = match &installed {
+        // The filter is good, and another one around has a listener.
+        Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => Step::Listener,
+        _ => Step::Filter,
+    };
+    let listener = installed.during(step)?;
+    violation::send(violations, &listener).during(Step::Listener)
 }

@@ -2,7 +2,8 @@
 //! supervisor, single-threaded, alive for milliseconds.
 //!
 //! Descriptors: 3 the worker's control socket (stays), 4 the sealed spec, 5 the worker's
-//! executable, 6 a pidfd of the supervisor. Standard error gets one line when a step fails, and
+//! executable, 6 a pidfd of the supervisor, 7 a socket that takes the filter's listener to it.
+//! Standard error gets one line when a step fails, and
 //! the exit status says which (`policy::exit::Step`).
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ use nix::fcntl::AtFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::sys::stat::{Mode, umask};
+use policy::Resource;
 use policy::exit::Step;
 use policy::spec::{LaunchSpec, Program, VERSION, descriptor};
 use std::convert::Infallible;
@@ -43,6 +45,7 @@ fn launch() -> Result<Infallible, Failure> {
         Program::Named(_) => None,
     };
     let supervisor = fd::take_fd(descriptor::SUPERVISOR).during(Step::Supervisor)?;
+    let violations = fd::take_fd(descriptor::VIOLATIONS).during(Step::Listener)?;
 
     nix::unistd::setsid().during(Step::Session)?;
     // What the launcher itself makes is for everyone to read.
@@ -58,7 +61,8 @@ fn launch() -> Result<Infallible, Failure> {
     confine::drop_privileges(spec.identity.as_ref())?;
     follow(&supervisor)?;
     // After the change of user: the kernel counts processes by user.
-    confine::limit(&spec.limits)?;
+    confine::limit(&spec.limits, |resource| resource != Resource::OpenFiles)?;
+    confine::open_files_up()?;
     umask(Mode::from_bits_truncate(spec.umask));
     nix::unistd::chdir(&spec.directory).during_on(Step::Directory, &spec.directory)?;
     nix::sys::prctl::set_no_new_privs().during(Step::NoNewPrivileges)?;
@@ -73,7 +77,8 @@ fn launch() -> Result<Infallible, Failure> {
         descriptor::CONTROL
     };
     fd::cloexec_from(first.unsigned_abs()).during(Step::Execute)?;
-    confine::filter(&spec)?;
+    confine::filter(&spec, &violations)?;
+    confine::limit(&spec.limits, |resource| resource == Resource::OpenFiles)?;
     match program {
         Some(program) => nix::unistd::execveat(
             &program,

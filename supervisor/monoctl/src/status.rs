@@ -21,6 +21,8 @@ pub(crate) struct Status {
     pub(crate) degraded: Vec<String>,
     pub(crate) uptime_ms: u64,
     pub(crate) protocol_violations: u64,
+    /// Forbidden system calls that ended a process, by role and call.
+    pub(crate) violations: BTreeMap<String, BTreeMap<String, u64>>,
     pub(crate) runs: Runs,
     pub(crate) workers: Vec<Worker>,
 }
@@ -78,6 +80,14 @@ impl Status {
         let status =
             serde_json::from_value(value.clone()).map_err(|e| CtlError::NoAnswer(e.to_string()))?;
         Ok((status, value))
+    }
+
+    /// The forbidden system calls of a role, with how often; `None` when there was none.
+    pub(crate) fn forbidden(&self, role: &str) -> Option<String> {
+        let calls = self.violations.get(role)?.iter();
+        let calls = calls.map(|(call, count)| format!("{} {count}", safe_line(call, 40)));
+        let calls: Vec<_> = calls.collect();
+        (!calls.is_empty()).then(|| calls.join(", "))
     }
 
     /// The workers of a role.
@@ -174,6 +184,12 @@ fn show(status: &Status, screen: &mut Screen) -> Result<(), CtlError> {
             screen.line(&format!(
                 "{role} is parked: {last}\n  lift it with `monoctl worker unpark {role}`"
             ))?;
+        }
+    }
+    for role in status.violations.keys() {
+        if let Some(calls) = status.forbidden(role) {
+            let role = safe_line(role, 40);
+            screen.line(&format!("{role}: ended by forbidden system calls: {calls}"))?;
         }
     }
     for (worker, probe, outcome) in failed_probes(status) {
@@ -292,6 +308,15 @@ mod tests {
              store                    41   serving  0         3.0 MiB  961  filter   yes  ABI 7     mnt,net     2 refused\n \
              mcp-server (everything)  50   serving  0         10 B     -    -        -    -         -           -\n"
         );
+    }
+
+    #[test]
+    fn forbidden_calls_are_named_by_role() {
+        let text = shown(json!({"ok": true, "violations": {
+            "run": {"bpf": 1, "ptrace": 2, "x\u{1b}[2J": 3}, "store": {}}}));
+        let line = "\nrun: ended by forbidden system calls: bpf 1, ptrace 2, x\\u{1b}[2J 3\n";
+        assert!(text.contains(line), "{text}");
+        assert!(!text.contains("store:"), "{text}");
     }
 
     #[test]

@@ -109,7 +109,11 @@ async fn show(daemon: &Daemon, role: &str, screen: &mut Screen) -> Result<u8, Ct
         return Err(none_of(role));
     }
     if screen.is_json() {
-        screen.json(&json!({ "workers": of_role(&value, role) }))?;
+        let mut shown = json!({ "workers": of_role(&value, role) });
+        if let Some(calls) = value["violations"].get(role) {
+            shown["violations"] = calls.clone();
+        }
+        screen.json(&shown)?;
         return Ok(0);
     }
     for (index, worker) in found.into_iter().enumerate() {
@@ -119,6 +123,11 @@ async fn show(daemon: &Daemon, role: &str, screen: &mut Screen) -> Result<u8, Ct
         for (name, text) in facts(worker) {
             screen.line(&format!("{name:<13}{text}"))?;
         }
+    }
+    if let Some(calls) = status.forbidden(role) {
+        screen.line(&format!(
+            "\nended by forbidden system calls since the daemon started: {calls}"
+        ))?;
     }
     Ok(0)
 }

@@ -11,15 +11,17 @@ use ipc_proto::Role;
 use mono_sys::process::{Child, ExitStatus, Namespaces, Spawn, pidfd_signal, spawn, wait};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::libc::{SIGKILL, SIGSYS};
+use nix::libc::SIGKILL;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use policy::violation::{self, Violation};
 use policy::{Access, Declared, Descriptors, Server};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IoSlice, PipeReader, PipeWriter, Read as _, Write as _, pipe};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Outcomes by the names of their actions.
@@ -50,6 +52,8 @@ impl Programs {
 /// The ends of a started process that are kept here.
 struct Started {
     child: Child,
+    /// Ends, with the calls that were ended, when no process is left; none without a sandbox.
+    watching: Option<JoinHandle<Vec<Violation>>>,
     input: PipeWriter,
     output: PipeReader,
     error: PipeReader,
@@ -114,13 +118,13 @@ fn try_all(
         }
         let done = told.outcomes.len();
         if done < rest.len() {
-            let Some(last) = told.trying else {
+            let Some(last) = &told.trying else {
                 bail!("it ended with {:?}: {}", told.status, told.error.trim_end());
             };
-            if rest[done] != last {
+            if rest[done] != *last {
                 bail!("it tried {last} in place of {}", rest[done]);
             }
-            outcomes.insert(rest[done], ended_by(told.status));
+            outcomes.insert(rest[done], told.ended());
         }
         rest = &rest[(done + 1).min(rest.len())..];
         if told.survivors {
@@ -135,14 +139,6 @@ fn try_all(
     Ok(outcomes)
 }
 
-fn ended_by(status: ExitStatus) -> Outcome {
-    match status {
-        ExitStatus::Signalled(SIGSYS) => Outcome::Killed,
-        ExitStatus::Exited(RAN) => Outcome::Done,
-        other => Outcome::Died(other.to_string().replace(' ', "_")),
-    }
-}
-
 /// What one process told.
 struct Told {
     outcomes: Vec<Outcome>,
@@ -150,8 +146,20 @@ struct Told {
     trying: Option<String>,
     status: ExitStatus,
     error: String,
+    /// A forbidden call was why.
+    forbidden: bool,
     /// Something that it started lived longer.
     survivors: bool,
+}
+
+impl Told {
+    fn ended(&self) -> Outcome {
+        match self.status {
+            ExitStatus::Signalled(SIGKILL) if self.forbidden => Outcome::Killed,
+            ExitStatus::Exited(RAN) => Outcome::Done,
+            other => Outcome::Died(other.to_string().replace(' ', "_")),
+        }
+    }
 }
 
 fn listen(mut started: Started) -> Result<Told> {
@@ -175,11 +183,16 @@ fn listen(mut started: Started) -> Result<Told> {
     let _ = started.error.read_to_string(&mut error);
     // They live until then.
     drop(started.input);
+    // With the process its namespace has ended, and with that everybody who had the filter.
+    let watched = started.watching.map(JoinHandle::join);
+    let violations = watched.and_then(Result::ok).unwrap_or_default();
+    let pid = started.child.pid;
     let mut told = Told {
         outcomes: Vec::new(),
         trying: None,
         status,
         error,
+        forbidden: violations.iter().any(|found| found.pid == pid),
         survivors,
     };
     for line in output.lines() {
@@ -230,6 +243,7 @@ fn start_inside(seat: Seat, scene: &Scene, programs: &Programs, order: &Order) -
     hand_over(&control, &handed)?;
     let pipes = Pipes::new()?;
     send_order(&pipes.input.1, &order)?;
+    let (violations, their_violations) = violation::channel()?;
     let child = policy::start(
         &launch,
         &Descriptors {
@@ -239,10 +253,18 @@ fn start_inside(seat: Seat, scene: &Scene, programs: &Programs, order: &Order) -
             input: Some(pipes.input.0.as_fd()),
             output: Some(pipes.output.1.as_fd()),
             error: Some(pipes.error.1.as_fd()),
+            violations: their_violations.as_fd(),
             cgroup: None,
         },
     )?;
-    Ok(pipes.started(child))
+    drop(their_violations);
+    let watching = std::thread::spawn(move || {
+        let mut found = Vec::new();
+        // Without a listener the launcher has failed, and its status says why.
+        let _ = violation::watch(violations, |violation| found.push(*violation));
+        found
+    });
+    Ok(pipes.started(child, Some(watching)))
 }
 
 fn start_outside(scene: &Scene, programs: &Programs, order: &Order) -> Result<Started> {
@@ -279,7 +301,7 @@ fn start_outside(scene: &Scene, programs: &Programs, order: &Order) -> Result<St
         id_map: None,
         cgroup: None,
     })?;
-    Ok(pipes.started(child))
+    Ok(pipes.started(child, None))
 }
 
 struct Pipes {
@@ -297,9 +319,10 @@ impl Pipes {
         })
     }
 
-    fn started(self, child: Child) -> Started {
+    fn started(self, child: Child, watching: Option<JoinHandle<Vec<Violation>>>) -> Started {
         Started {
             child,
+            watching,
             input: self.input.1,
             output: self.output.0,
             error: self.error.0,

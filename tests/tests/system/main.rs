@@ -17,3 +17,4 @@ mod publishing;
 mod secrets;
 mod stopping;
 mod turns;
+mod violations;

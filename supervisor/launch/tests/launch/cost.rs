@@ -52,6 +52,7 @@ fn cost_of_a_confined_start() {
             let begin = Instant::now();
             let mut launch = compile(role, &context).unwrap();
             launch.spec.arguments.push("pid".into());
+            let (_violations, theirs) = policy::violation::channel().unwrap();
             let descriptors = policy::Descriptors {
                 launcher: launcher.as_fd(),
                 program: Some(program.as_fd()),
@@ -59,6 +60,7 @@ fn cost_of_a_confined_start() {
                 input: None,
                 output: Some(writer.as_fd()),
                 error: None,
+                violations: theirs.as_fd(),
                 cgroup: None,
             };
             let child = policy::start(&launch, &descriptors).unwrap();

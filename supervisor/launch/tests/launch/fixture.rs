@@ -2,10 +2,13 @@
 
 use ipc_proto::Role;
 use mono_sys::process::{Child, ExitStatus, wait};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use policy::exit::Step;
+use policy::violation::{self, Violation};
 use policy::{Context, DEFAULT_BASE, Descriptors, Identity, Launch, Server, compile, start};
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Read};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,6 +32,25 @@ pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) output: String,
     pub(crate) error: String,
+    /// The forbidden calls that it, or what it started, was ended for.
+    pub(crate) forbidden: Vec<Violation>,
+}
+
+/// Who takes notice of a program's forbidden calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Hearing {
+    /// They are heard, and end it.
+    Watched,
+    /// The listener was taken and dropped.
+    Dropped,
+    /// Nobody takes the listener.
+    Nobody,
+}
+
+fn take(socket: &OwnedFd) -> std::io::Result<OwnedFd> {
+    let mut ready = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+    poll(&mut ready, PollTimeout::NONE)?;
+    violation::receive(socket)
 }
 
 /// A worker that waits.
@@ -151,10 +173,16 @@ impl Fixture {
     }
 
     pub(crate) fn start(&self, launch: &Launch, worker: bool) -> Ended {
+        self.start_heard(launch, worker, Hearing::Watched)
+    }
+
+    pub(crate) fn start_heard(&self, launch: &Launch, worker: bool, hearing: Hearing) -> Ended {
         let launcher = File::open(binary("mono-launch")).unwrap();
         let program = File::open(binary("launch-probe")).unwrap();
         let (mut output, output_writer) = std::io::pipe().unwrap();
         let (mut error, error_writer) = std::io::pipe().unwrap();
+        let (violations, theirs) = violation::channel().unwrap();
+        let violations = (hearing != Hearing::Nobody).then_some(violations);
         let child = start(
             launch,
             &Descriptors {
@@ -164,19 +192,38 @@ impl Fixture {
                 input: None,
                 output: Some(output_writer.as_fd()),
                 error: Some(error_writer.as_fd()),
+                violations: theirs.as_fd(),
                 cgroup: None,
             },
         )
         .unwrap();
-        drop((output_writer, error_writer));
+        drop((output_writer, error_writer, theirs));
+        let listening = std::thread::spawn(move || {
+            let mut forbidden = Vec::new();
+            let watched = match violations {
+                Some(socket) if hearing == Hearing::Watched => {
+                    violation::watch(socket, |found| forbidden.push(*found))
+                }
+                Some(socket) => take(&socket).map(drop),
+                None => Ok(()),
+            };
+            (watched, forbidden)
+        });
         let mut ended = Ended {
             status: ExitStatus::Exited(0),
             output: String::new(),
             error: String::new(),
+            forbidden: Vec::new(),
         };
         output.read_to_string(&mut ended.output).unwrap();
         error.read_to_string(&mut ended.error).unwrap();
         ended.status = wait(&child.pidfd).unwrap();
+        let (watched, forbidden) = listening.join().unwrap();
+        // A launcher that fails sends no listener.
+        let failed =
+            matches!(ended.status, ExitStatus::Exited(code) if Step::from_code(code).is_some());
+        assert!(watched.is_ok() || failed, "{watched:?} {ended:?}");
+        ended.forbidden = forbidden;
         ended
     }
 
@@ -193,6 +240,7 @@ impl Fixture {
         let program = File::open(binary("launch-probe")).unwrap();
         let (input_reader, input) = std::io::pipe().unwrap();
         let (output, output_writer) = std::io::pipe().unwrap();
+        let (violations, theirs) = violation::channel().unwrap();
         let child = start(
             &launch,
             &Descriptors {
@@ -202,11 +250,13 @@ impl Fixture {
                 input: Some(input_reader.as_fd()),
                 output: Some(output_writer.as_fd()),
                 error: None,
+                violations: theirs.as_fd(),
                 cgroup: None,
             },
         )
         .unwrap();
-        drop(output_writer);
+        drop((output_writer, theirs));
+        std::thread::spawn(move || violation::watch(violations, |_| ()));
         let mut output = BufReader::new(output);
         let mut line = String::new();
         while line != "held\n" {

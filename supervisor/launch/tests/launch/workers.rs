@@ -1,6 +1,6 @@
 //! What workers of ours see and can do.
 
-use crate::fixture::{Ended, Fixture, is_root};
+use crate::fixture::{Ended, Fixture, Hearing, is_root};
 use ipc_proto::Role;
 use mono_sys::process::{ExitStatus, try_wait, wait};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -296,11 +296,7 @@ fn hostile_calls_end_the_process_and_unknown_ones_do_not() {
     for role in [Role::Run, Role::Store] {
         for call in hostile {
             let ended = fixture.probe(role, &[&format!("hopeless:{call}")]);
-            assert_eq!(
-                ended.status,
-                ExitStatus::Signalled(31),
-                "{role} {call}: {ended:?}"
-            );
+            ended_for(&ended, call);
         }
     }
     let ended = fixture.probe(Role::Run, &["hopeless:io_uring_setup", "hopeless:clone3"]);
@@ -308,7 +304,65 @@ fn hostile_calls_end_the_process_and_unknown_ones_do_not() {
     assert_eq!(ended.of("hopeless:io_uring_setup"), "ENOSYS");
     assert_eq!(ended.of("hopeless:clone3"), "ENOSYS");
     let ended = fixture.probe(Role::Store, &["hopeless:io_uring_setup"]);
-    assert_eq!(ended.status, ExitStatus::Signalled(31));
+    ended_for(&ended, "io_uring_setup");
+}
+
+fn ended_for(ended: &Ended, call: &str) {
+    assert_eq!(ended.status, ExitStatus::Signalled(9), "{call}: {ended:?}");
+    let calls: Vec<_> = ended.forbidden.iter().map(|found| found.call).collect();
+    assert_eq!(calls, [call], "{ended:?}");
+    assert!(ended.forbidden[0].number > 0);
+}
+
+#[test]
+fn a_second_filter_changes_nothing_about_who_is_ended_for_what() {
+    let fixture = Fixture::new();
+    for role in [Role::Run, Role::Store, Role::Egress] {
+        let stage2 = format!("stage2:{role}");
+        let ended = fixture.probe(role, &[&stage2, "hopeless:keyctl"]);
+        assert_eq!(ended.of(&stage2), "landlock true filters 2", "{role}");
+        ended_for(&ended, "keyctl");
+    }
+}
+
+#[test]
+fn what_a_worker_started_is_ended_and_named_without_it() {
+    let fixture = Fixture::new();
+    // A program of the system that tries to make namespaces.
+    let command = "run:unshare -U true; echo $?";
+    let ended = fixture.probe(Role::Run, &[command]);
+    ended_well(&ended);
+    assert_eq!(ended.of(command), "exit status: 0 137", "{ended:?}");
+    let calls: Vec<_> = ended.forbidden.iter().map(|found| found.call).collect();
+    assert_eq!(calls, ["unshare"]);
+}
+
+#[test]
+fn a_launch_whose_listener_nobody_takes_fails_at_its_own_step() {
+    let fixture = Fixture::new();
+    let launch = policy::compile(Role::Store, &fixture.context(Role::Store)).unwrap();
+    let ended = fixture.start_heard(&launch, true, Hearing::Nobody);
+    let step = policy::exit::Step::Listener;
+    assert_eq!(ended.status, ExitStatus::Exited(i32::from(step.code())));
+    assert!(ended.error.contains(step.doing()), "{ended:?}");
+    assert_eq!(ended.output, "");
+}
+
+#[test]
+fn a_forbidden_call_that_nobody_listens_for_is_not_made() {
+    let fixture = Fixture::new();
+    let mut launch = policy::compile(Role::Run, &fixture.context(Role::Run)).unwrap();
+    let calls = [
+        "hopeless:ptrace",
+        "hopeless:mount",
+        "run:unshare -U true; echo $?",
+    ];
+    launch.spec.arguments.extend(calls.map(str::to_owned));
+    let ended = fixture.start_heard(&launch, true, Hearing::Dropped);
+    ended_well(&ended);
+    assert_eq!(ended.of(calls[0]), "ENOSYS");
+    assert_eq!(ended.of(calls[1]), "ENOSYS");
+    assert_eq!(ended.of(calls[2]), "exit status: 0 1");
 }
 
 #[test]

@@ -123,6 +123,13 @@ fn judge(status: &Status) -> Vec<Finding> {
         let detail = format!("{} run, the kernel confines every one", running.len());
         findings.push(Finding::ok("workers", detail));
     }
+    for role in status.violations.keys() {
+        if let Some(calls) = status.forbidden(role) {
+            let detail =
+                format!("{role} made forbidden system calls and was ended each time: {calls}");
+            findings.push(Finding::info("calls", detail));
+        }
+    }
     findings
 }
 
@@ -163,6 +170,12 @@ mod tests {
             young.iter().all(|(state, _)| *state == State::Ok),
             "{young:?}"
         );
+
+        let tried = judged(json!({"ok": true, "violations": {"run": {"ptrace": 2}}}));
+        let told = |(state, text): &(State, String)| {
+            *state == State::Info && text.contains("run made") && text.contains("ptrace 2")
+        };
+        assert!(tried.iter().any(told), "{tried:?}");
 
         let parked = judged(json!({"ok": false, "degraded": ["no namespaces"],
             "workers": [{"role": "egress", "state": "parked", "last_line": "no key"}]}));

@@ -78,6 +78,7 @@ impl View<'_> {
         };
         let version = safe_line(&status.version, 40);
         let restarts: u64 = status.workers.iter().map(|w| w.restarts).sum();
+        let forbidden: u64 = status.violations.values().flat_map(|c| c.values()).sum();
         vec![
             Line::from(vec![
                 Span::raw(format!("monod {version}  ")),
@@ -85,7 +86,7 @@ impl View<'_> {
                 Span::raw(format!("  up {}", duration(status.uptime_ms))),
             ]),
             Line::from(format!(
-                "turns: {} at work, {} waiting   restarts: {restarts}   refused messages: {}",
+                "turns: {} at work, {} waiting   restarts: {restarts}   refused messages: {}   forbidden calls: {forbidden}",
                 status.runs.working, status.runs.waiting, status.protocol_violations
             )),
         ]
@@ -141,6 +142,7 @@ mod tests {
     fn status() -> Status {
         serde_json::from_value(json!({
             "ok": false, "version": "0.1.0", "uptime_ms": 61_000, "protocol_violations": 2,
+            "violations": {"run": {"ptrace": 2}, "store": {"bpf": 1}},
             "runs": {"working": 1, "waiting": 3},
             "workers": [
                 {"role": "store", "pid": 41, "state": "serving", "restarts": 1, "rss_bytes": 3_145_728,
@@ -173,7 +175,7 @@ mod tests {
         assert_eq!(
             view.text(100),
             "monod 0.1.0  UNHEALTHY  up 1 min 1 s\n\
-             turns: 1 at work, 3 waiting   restarts: 11   refused messages: 2\n\
+             turns: 1 at work, 3 waiting   restarts: 11   refused messages: 2   forbidden calls: 3\n\
              ROLE                       PID      STATE     RESTARTS MEMORY     CPU %  LAST LINE\n\
              store                      41       serving   1        3.0 MiB    -      swept\\u{1b}[2J\n\
              egress                     -        parked    10       -          -      no key\n\

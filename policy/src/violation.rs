@@ -1,0 +1,215 @@
+//! Forbidden system calls: heard from the kernel, named, and their process ended.
+//!
+//! The first filter holds a hostile call ([`crate::seccomp`]). The launcher sends the descriptor
+//! on which the kernel tells of it, the listener, to whoever started it, who ends each process
+//! that makes such a call. The call is never made: nothing of it happens while it is held, and
+//! when nobody listens any more it returns `ENOSYS`.
+
+use crate::seccomp::{AUDIT_ARCH, X32, name_of};
+use mono_sys::process::pidfd_signal;
+use mono_sys::seccomp_notify::{self, Notice};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
+};
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// A forbidden call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Violation {
+    /// The process that made it, in the reader's pid namespace.
+    pub pid: i32,
+    /// The call's name, or one word for all calls of a table that is not this machine's own: so
+    /// there is a bounded number of names, however many numbers a hostile process tries.
+    pub call: &'static str,
+    /// The call's number in its table.
+    pub number: u32,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.call, self.number)
+    }
+}
+
+/// A process that is held in a forbidden call.
+#[derive(Debug)]
+#[must_use = "it is held until it is ended"]
+pub struct Caught {
+    /// What it did.
+    pub violation: Violation,
+    /// The thread that waits in the call; `None` when it has ended meanwhile.
+    thread: Option<OwnedFd>,
+}
+
+impl Caught {
+    /// Ends the process.
+    ///
+    /// # Errors
+    /// What the kernel says, e.g. `EPERM`; the call is then still held.
+    pub fn end(self) -> io::Result<()> {
+        let Some(thread) = self.thread else {
+            return Ok(());
+        };
+        match pidfd_signal(thread, libc::SIGKILL) {
+            // It ended by itself, which is what was wanted.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// What a listener has to say.
+#[derive(Debug)]
+pub enum Heard {
+    /// A process is held.
+    Caught(Caught),
+    /// None is.
+    Nothing,
+    /// No process has the filter any more.
+    Over,
+}
+
+/// A pair of sockets that takes one listener from the launcher, whose end is the second, to
+/// whoever starts it.
+///
+/// # Errors
+/// `EMFILE` and the like.
+pub fn channel() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
+}
+
+/// Sends the listener; the launcher does, once.
+///
+/// # Errors
+/// `EPIPE` when nobody will listen.
+pub fn send(channel: impl AsFd, listener: impl AsFd) -> io::Result<()> {
+    let fds = [listener.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    loop {
+        let parts = [IoSlice::new(b"L")];
+        match sendmsg(&channel, &parts, &mut control, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return Ok(other.map(drop)?),
+        }
+    }
+}
+
+/// Receives the listener. Doesn't wait.
+///
+/// # Errors
+/// `WouldBlock` when it is not there yet, `UnexpectedEof` when the launcher has ended without;
+/// another when it was lost, because this process can have no more descriptors.
+pub fn receive(channel: impl AsFd) -> io::Result<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0];
+    let length = loop {
+        let mut parts = [IoSliceMut::new(&mut byte)];
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        match recvmsg(&channel, &mut parts, &mut control, flags) {
+            // The launcher closes its other descriptors without having read from them.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
+            Err(error) => return Err(error.into()),
+            Ok(received) => break received.bytes,
+        }
+    };
+    let rights = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+        _ => None,
+    });
+    rights.ok_or_else(|| match length {
+        0 => io::ErrorKind::UnexpectedEof.into(),
+        _ => io::Error::other("the listener was lost on its way"),
+    })
+}
+
+/// The next process that is held. Never waits, as long as one thread at a time asks.
+///
+/// # Errors
+/// When the descriptor is no listener, or the kernel has no descriptor left.
+pub fn next(listener: impl AsFd) -> io::Result<Heard> {
+    let notice = match seccomp_notify::next(&listener)? {
+        seccomp_notify::Heard::Call(notice) => notice,
+        seccomp_notify::Heard::Nothing => return Ok(Heard::Nothing),
+        seccomp_notify::Heard::Over => return Ok(Heard::Over),
+    };
+    // Read before it is checked that the thread is still held: so it is this thread's.
+    let process = process_of(notice.thread);
+    let thread = seccomp_notify::caller(&listener, &notice)?;
+    Ok(Heard::Caught(Caught {
+        violation: Violation {
+            pid: process
+                .filter(|_| thread.is_some())
+                .unwrap_or(notice.thread),
+            call: named(&notice),
+            number: notice.number,
+        },
+        thread,
+    }))
+}
+
+/// Waits for the listener of one launch and then ends every process that makes a forbidden call,
+/// until none is left. For whoever has a thread to spare; `tell` is called before each end.
+///
+/// # Errors
+/// `UnexpectedEof` when the launcher ended without sending one; else as [`next`] and
+/// [`Caught::end`].
+pub fn watch(channel: OwnedFd, mut tell: impl FnMut(&Violation)) -> io::Result<()> {
+    wait(&channel)?;
+    let listener = receive(&channel)?;
+    drop(channel);
+    loop {
+        match next(&listener)? {
+            Heard::Caught(caught) => {
+                tell(&caught.violation);
+                caught.end()?;
+            }
+            Heard::Nothing => wait(&listener)?,
+            Heard::Over => return Ok(()),
+        }
+    }
+}
+
+fn wait(fd: impl AsFd) -> io::Result<()> {
+    let mut ready = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
+    match poll(&mut ready, PollTimeout::NONE) {
+        Ok(_) | Err(Errno::EINTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The process of a thread, as its status says.
+fn process_of(thread: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
+
+/// i386, whose calls an x86-64 kernel may take too.
+const AUDIT_ARCH_I386: u32 = 0x4000_0003;
+
+fn named(notice: &Notice) -> &'static str {
+    match (notice.architecture, notice.number) {
+        (AUDIT_ARCH, number) => name_of(number).unwrap_or(if number >= X32 {
+            "an x32 call"
+        } else {
+            "an unknown call"
+        }),
+        (AUDIT_ARCH_I386, _) => "an i386 call",
+        _ => "a call of another architecture",
+    }
+}
