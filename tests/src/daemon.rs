@@ -521,10 +521,19 @@ impl Daemon {
     /// # Errors
     /// When the log doesn't say so.
     pub fn api(&self) -> Result<String> {
+        self.listener("channel-openai")
+    }
+
+    /// Where a role listens.
+    ///
+    /// # Errors
+    /// When the log doesn't say so.
+    pub fn listener(&self, role: &str) -> Result<String> {
         let log = self.log();
+        let of = format!("role={role}");
         let line = log
             .lines()
-            .rfind(|l| l.contains("listening on http"))
+            .rfind(|l| l.contains("listening on http") && l.contains(&of))
             .context("no listener")?;
         let address = line.split("listening on ").nth(1).context("no address")?;
         Ok(address

@@ -42,6 +42,16 @@ pub fn connect(base: &str) -> Result<TcpStream> {
     Ok(stream)
 }
 
+/// Sends a request without a body, with these header lines alone, and reads the answer.
+///
+/// # Errors
+/// When the connection breaks.
+pub fn request(base: &str, line: &str, headers: &str) -> Result<Answer> {
+    let mut stream = connect(base)?;
+    stream.write_all(format!("{line} HTTP/1.0\r\n{headers}\r\n").as_bytes())?;
+    answer(&mut stream)
+}
+
 /// Begins a POST of this many bytes of JSON. HTTP/1.0: the answer ends with the connection.
 ///
 /// # Errors

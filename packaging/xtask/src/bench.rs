@@ -107,6 +107,7 @@ const INSTALLED: &[&str] = &[
     "mono-egress",
     "mono-app-bridge",
     "mono-channel",
+    "mono-metrics",
     "mono-run",
 ];
 
