@@ -41,6 +41,7 @@ const NOT_IN_MONOD: &[&str] = &[
     "hyper",
     "hyper-util",
     "libsqlite3-sys",
+    "prometheus-client",
     "reqwest",
     "ring",
     "rmcp",
