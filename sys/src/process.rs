@@ -6,6 +6,8 @@ mod wait;
 pub use wait::{ExitStatus, own_pidfd, pidfd_signal, try_wait, wait};
 
 use child::{Prepared, in_child};
+use nix::fcntl::{OFlag, open, readlinkat};
+use nix::sys::stat::Mode;
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::ops::BitOr;
@@ -102,10 +104,14 @@ pub const KINDS: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts
 /// # Errors
 /// When the process has ended, or is another user's and the caller has no `CAP_SYS_PTRACE`.
 pub fn differing_namespaces(pid: i32) -> io::Result<Vec<&'static str>> {
+    let folder = |process: &str| {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        open(&*format!("/proc/{process}/ns"), flags, Mode::empty())
+    };
+    let (own, other) = (folder("self")?, folder(&pid.to_string())?);
     let mut differing = Vec::new();
     for kind in KINDS {
-        let own = std::fs::read_link(format!("/proc/self/ns/{kind}"))?;
-        if std::fs::read_link(format!("/proc/{pid}/ns/{kind}"))? != own {
+        if readlinkat(&other, kind)? != readlinkat(&own, kind)? {
             differing.push(kind);
         }
     }
@@ -245,8 +251,7 @@ pub fn spawn(request: &Spawn<'_>) -> Result<Child, SpawnError> {
     }
     let map = |id: u32| format!("{id} {id} 1").into_bytes();
     let pipe = || {
-        nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)
-            .map_err(|errno| failed(Step::ReportPipe)(errno.into()))
+        nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(|errno| failed(Step::ReportPipe)(errno.into()))
     };
     let (reader, writer) = pipe()?;
     let (held, release) = pipe()?;

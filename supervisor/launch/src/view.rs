@@ -3,16 +3,18 @@
 
 use crate::failure::{During, Failure};
 use mono_sys::mount::{self, Attributes};
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{Mode, SFlag, mkdirat, mknodat};
 use policy::exit::Step;
 use policy::spec::{Entry, MAX_COPY, SENTINEL, View};
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Nothing in it but directories, links and small texts; a bound for the memory it takes.
 const ROOT_SIZE: &std::ffi::CStr = c"2m";
@@ -59,16 +61,16 @@ pub(crate) fn enter(view: &View) -> Result<(), Failure> {
     .during_on(Step::FileSystem, Path::new("/"))?;
     mount::enter_root(root).during(Step::Root)?;
 
-    place_tree(&proc, Path::new("/proc"), true)?;
+    let mut new = Root::new();
+    new.attach(&proc, Path::new("/proc"), true)?;
     if view.for_programs {
-        make_directory(Path::new("/dev")).during_on(Step::Place, Path::new("/dev"))?;
         for (link, target) in DEVICE_LINKS {
-            symlink(target, link).during_on(Step::Place, Path::new(link))?;
+            new.link(Path::new(link), Path::new(target))?;
         }
     }
-    write(Path::new(SENTINEL), b"", 0o444)?;
+    new.write(Path::new(SENTINEL), b"", 0o444)?;
     for (entry, taken) in view.entries.iter().zip(taken) {
-        place(entry, taken)?;
+        new.place(entry, taken)?;
     }
     mount::forbid_on_root(Attributes::READ_ONLY).during_on(Step::FileSystem, Path::new("/"))
 }
@@ -120,113 +122,137 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         other => other?,
     };
-    let mut bytes = Vec::new();
+    // Enough for most, so that it is read at once.
+    let mut bytes = Vec::with_capacity(16 * 1024);
     file.take(MAX_COPY + 1).read_to_end(&mut bytes)?;
     Ok((bytes.len() as u64 <= MAX_COPY).then_some(bytes))
 }
 
-fn place(entry: &Entry, taken: Taken) -> Result<(), Failure> {
-    match (entry, taken) {
-        (
-            Entry::Show {
-                path, directory, ..
-            },
-            Taken::Tree(tree),
-        ) => place_tree(&tree, path, *directory),
-        (Entry::Copy { path }, Taken::Bytes(Some(bytes))) => write(path, &bytes, 0o444),
-        (Entry::Text { path, text }, _) => write(path, text.as_bytes(), 0o444),
-        (Entry::Link { path, target }, _) => {
-            make_parents(path).during_on(Step::Place, path)?;
-            symlink(target, path).during_on(Step::Place, path)
-        }
-        (Entry::Temporary { path, bytes }, _) => {
-            let size = CString::new(bytes.to_string()).during_on(Step::FileSystem, path)?;
-            let options = [(c"mode", c"1777"), (c"size", size.as_c_str())];
-            let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES;
-            let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
-                .during_on(Step::FileSystem, path)?;
-            place_tree(&tree, path, true)
-        }
-        (
-            Entry::Hide {
-                path,
-                directory: true,
-            },
-            _,
-        ) => {
-            let attributes = Attributes::NO_SUID
-                | Attributes::NO_DEVICES
-                | Attributes::NO_EXEC
-                | Attributes::READ_ONLY;
-            let options = [(c"mode", c"0"), (c"size", c"4k")];
-            let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
-                .during_on(Step::FileSystem, path)?;
-            mount::attach(tree, path).during_on(Step::Place, path)
-        }
-        (
-            Entry::Hide {
-                path,
-                directory: false,
-            },
-            _,
-        ) => {
-            let blank = Path::new("/.hidden");
-            if !blank.exists() {
-                write(blank, b"", 0o000)?;
-            }
-            let tree = open(blank)
-                .and_then(mount::clone_tree)
-                .during_on(Step::Place, path)?;
-            mount::forbid(&tree, Attributes::READ_ONLY).during_on(Step::Place, path)?;
-            mount::attach(tree, path).during_on(Step::Place, path)
-        }
-        // A file to copy that the machine doesn't have.
-        (Entry::Copy { .. } | Entry::Show { .. }, _) => Ok(()),
-    }
+/// The new root, while it is filled.
+struct Root {
+    /// Directories that are known to be there. What isn't known is made without a look before:
+    /// the kernel says when there is something already, and each look costs as much as an attempt.
+    directories: BTreeSet<PathBuf>,
 }
 
-fn place_tree(tree: &OwnedFd, path: &Path, directory: bool) -> Result<(), Failure> {
-    let made = if directory {
-        make_directory(path)
-    } else {
-        make_parents(path).and_then(|()| match exists(path) {
-            true => Ok(()),
-            false => OpenOptions::new()
+impl Root {
+    fn new() -> Self {
+        Self {
+            directories: BTreeSet::from(["/".into()]),
+        }
+    }
+
+    fn place(&mut self, entry: &Entry, taken: Taken) -> Result<(), Failure> {
+        match (entry, taken) {
+            (
+                Entry::Show {
+                    path, directory, ..
+                },
+                Taken::Tree(tree),
+            ) => self.attach(&tree, path, *directory),
+            (Entry::Copy { path }, Taken::Bytes(Some(bytes))) => self.write(path, &bytes, 0o444),
+            (Entry::Text { path, text }, _) => self.write(path, text.as_bytes(), 0o444),
+            (Entry::Link { path, target }, _) => self.link(path, target),
+            (Entry::Temporary { path, bytes }, _) => {
+                let size = CString::new(bytes.to_string()).during_on(Step::FileSystem, path)?;
+                let options = [(c"mode", c"1777"), (c"size", size.as_c_str())];
+                let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES;
+                let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
+                    .during_on(Step::FileSystem, path)?;
+                self.attach(&tree, path, true)
+            }
+            (
+                Entry::Hide {
+                    path,
+                    directory: true,
+                },
+                _,
+            ) => {
+                let attributes = Attributes::NO_SUID
+                    | Attributes::NO_DEVICES
+                    | Attributes::NO_EXEC
+                    | Attributes::READ_ONLY;
+                let options = [(c"mode", c"0"), (c"size", c"4k")];
+                let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
+                    .during_on(Step::FileSystem, path)?;
+                mount::attach(tree, path).during_on(Step::Place, path)
+            }
+            (
+                Entry::Hide {
+                    path,
+                    directory: false,
+                },
+                _,
+            ) => {
+                let blank = Path::new("/.hidden");
+                if fs::symlink_metadata(blank).is_err() {
+                    self.write(blank, b"", 0o000)?;
+                }
+                let tree = open(blank)
+                    .and_then(mount::clone_tree)
+                    .during_on(Step::Place, path)?;
+                mount::forbid(&tree, Attributes::READ_ONLY).during_on(Step::Place, path)?;
+                mount::attach(tree, path).during_on(Step::Place, path)
+            }
+            // A file to copy that the machine doesn't have.
+            (Entry::Copy { .. } | Entry::Show { .. }, _) => Ok(()),
+        }
+    }
+
+    /// Attaches a tree at a place that is made for it where there is none.
+    fn attach(&mut self, tree: &OwnedFd, path: &Path, directory: bool) -> Result<(), Failure> {
+        let made = if directory {
+            self.directory(path)
+        } else {
+            self.above(path).and_then(|()| {
+                let mode = Mode::from_bits_truncate(0o644);
+                there(mknodat(AT_FDCWD, path, SFlag::S_IFREG, mode, 0))
+            })
+        };
+        made.during_on(Step::Place, path)?;
+        mount::attach(tree, path).during_on(Step::Place, path)
+    }
+
+    fn link(&mut self, path: &Path, target: &Path) -> Result<(), Failure> {
+        self.above(path).during_on(Step::Place, path)?;
+        symlink(target, path).during_on(Step::Place, path)
+    }
+
+    fn write(&mut self, path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+        let written = self.above(path).and_then(|()| {
+            let mut options = OpenOptions::new();
+            options
                 .write(true)
                 .create_new(true)
-                .open(path)
-                .map(drop),
-        })
-    };
-    made.during_on(Step::Place, path)?;
-    mount::attach(tree, path).during_on(Step::Place, path)
-}
-
-fn exists(path: &Path) -> bool {
-    fs::symlink_metadata(path).is_ok()
-}
-
-fn make_parents(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), make_directory)
-}
-
-fn make_directory(path: &Path) -> io::Result<()> {
-    if exists(path) {
-        return Ok(());
+                .mode(mode)
+                .open(path)?
+                .write_all(bytes)
+        });
+        written.during_on(Step::Place, path)
     }
-    make_parents(path)?;
-    Ok(mkdirat(AT_FDCWD, path, Mode::from_bits_truncate(0o755))?)
+
+    /// Makes the directory that something lies in.
+    fn above(&mut self, path: &Path) -> io::Result<()> {
+        path.parent()
+            .map_or(Ok(()), |parent| self.directory(parent))
+    }
+
+    /// Makes a directory with everything above it, unless it is there.
+    fn directory(&mut self, path: &Path) -> io::Result<()> {
+        if self.directories.contains(path) {
+            return Ok(());
+        }
+        self.above(path)?;
+        there(mkdirat(AT_FDCWD, path, Mode::from_bits_truncate(0o755)))?;
+        self.directories.insert(path.to_owned());
+        Ok(())
+    }
 }
 
-fn write(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
-    let written = make_parents(path).and_then(|()| {
-        let mut options = OpenOptions::new();
-        options
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(path)?
-            .write_all(bytes)
-    });
-    written.during_on(Step::Place, path)
+/// Fine also when there was something before.
+fn there(made: nix::Result<()>) -> io::Result<()> {
+    match made {
+        Ok(()) | Err(Errno::EEXIST) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
 }

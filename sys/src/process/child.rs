@@ -52,14 +52,34 @@ fn check(result: c_long, step: Step) -> Result<c_long, (Step, c_int)> {
 
 fn set_up(prepared: &mut Prepared) -> Result<std::convert::Infallible, (Step, c_int)> {
     die_with_parent(prepared.report)?;
-    wait_for_parent(prepared.hold)?;
     place_descriptors(prepared)?;
+    reset_signals();
+    // The parent looks in the meantime; what follows changes what it could see.
+    wait_for_parent(prepared.hold)?;
     if prepared.map_ids {
         map_ids(prepared)?;
         keep_capabilities()?;
     }
     // SAFETY: all pointers are to null-terminated arrays of C strings that the parent's request
-    // owns; signal calls get valid or null pointers.
+    // owns.
+    unsafe {
+        check(
+            libc::syscall(
+                libc::SYS_execveat,
+                prepared.exe,
+                c"".as_ptr(),
+                prepared.argv.as_ptr(),
+                prepared.env.as_ptr(),
+                libc::AT_EMPTY_PATH,
+            ),
+            Step::Exec,
+        )?;
+    }
+    Err((Step::Exec, libc::EINVAL))
+}
+
+fn reset_signals() {
+    // SAFETY: signal calls get valid or null pointers.
     unsafe {
         // An ignored signal stays ignored over exec (the Rust runtime ignores SIGPIPE), and libc
         // would refuse the numbers that it reserves. A zeroed action is the default one.
@@ -76,19 +96,7 @@ fn set_up(prepared: &mut Prepared) -> Result<std::convert::Infallible, (Step, c_
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &none, ptr::null_mut());
-        check(
-            libc::syscall(
-                libc::SYS_execveat,
-                prepared.exe,
-                c"".as_ptr(),
-                prepared.argv.as_ptr(),
-                prepared.env.as_ptr(),
-                libc::AT_EMPTY_PATH,
-            ),
-            Step::Exec,
-        )?;
     }
-    Err((Step::Exec, libc::EINVAL))
 }
 
 fn die_with_parent(report: RawFd) -> Result<(), (Step, c_int)> {
@@ -140,6 +148,7 @@ fn place_descriptors(prepared: &mut Prepared) -> Result<(), (Step, c_int)> {
             .map(|lifted| lifted as RawFd)
         };
         prepared.report = lift(prepared.report)?;
+        prepared.hold = lift(prepared.hold)?;
         prepared.exe = lift(prepared.exe)?;
         for (source, _) in &mut prepared.moves {
             *source = lift(*source)?;
