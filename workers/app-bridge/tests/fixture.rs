@@ -193,7 +193,7 @@ async fn servers_that_fail_are_warnings_and_the_others_go_on() {
     starter.plan("dies", Plan::Die);
     let scope = run(&servers, "c");
     let (tools, warnings) = servers.list_tools(&scope).await;
-    assert!(tools.len() == 7 && tools.iter().all(|tool| tool.server == "good"));
+    assert!(tools.len() == 8 && tools.iter().all(|tool| tool.server == "good"));
     let told: Vec<_> = warnings
         .iter()
         .map(|w| (w.code, w.server.as_str()))

@@ -99,7 +99,7 @@ async fn a_run_lists_the_tools_and_learns_what_is_missing() {
         panic!("another answer");
     };
     let listing: ToolListing = listing.unpack_json(&mut fds, MAX_LISTING).unwrap();
-    assert_eq!(listing.tools.len(), 7);
+    assert_eq!(listing.tools.len(), 8);
     assert_eq!(listing.tools[0].server, "s");
     assert_eq!(listing.warnings.len(), 1);
     assert_eq!(listing.warnings[0].code, "mcp_init_failed");
