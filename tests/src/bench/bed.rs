@@ -10,7 +10,7 @@ use mono_sys::process::{Child, Namespaces, Spawn, pidfd_signal, spawn, wait};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, chown, geteuid};
-use policy::{Context, DEFAULT_BASE, Descriptors, Identity};
+use policy::{Context, DEFAULT_BASE, Descriptors, Identity, Launch};
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -34,12 +34,23 @@ pub struct Bed {
 /// A started worker; ended, with its whole tree, when dropped.
 #[derive(Debug)]
 pub struct Worker {
-    child: Child,
+    #[expect(dead_code, reason = "ends the process when dropped")]
+    started: Started,
     sender: LinkSender,
     receiver: LinkReceiver,
 }
 
-impl Drop for Worker {
+/// A started process of which nothing is known; ended, with its whole tree, when dropped.
+#[derive(Debug)]
+pub struct Started {
+    child: Child,
+    /// The other end of its control channel, unless it was taken.
+    pub channel: Option<OwnedFd>,
+    #[expect(dead_code, reason = "open, so that the launcher can send")]
+    violations: Option<OwnedFd>,
+}
+
+impl Drop for Started {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = pidfd_signal(&self.child.pidfd, 9);
@@ -114,24 +125,33 @@ impl Bed {
         opened(&self.programs.join(name))
     }
 
-    /// Starts a program as it is, without a profile, its control channel on the usual number;
-    /// returns the other end.
+    /// Starts a program as it is, without a profile, its control channel on the usual number
+    /// beside other descriptors on theirs.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn plain(&self, program: &OwnedFd, arguments: &[&str]) -> Result<(Child, OwnedFd)> {
+    pub fn plain(
+        &self,
+        program: &OwnedFd,
+        arguments: &[CString],
+        others: &[(OwnedFd, i32)],
+    ) -> Result<Started> {
         let (ours, theirs) = pair()?;
-        let argv: Result<Vec<_>, _> = arguments.iter().map(|a| CString::new(*a)).collect();
+        let others = others.iter().map(|(fd, number)| (fd.as_fd(), *number));
         let child = spawn(&Spawn {
             exe: program.as_fd(),
-            argv: argv?,
+            argv: arguments.to_vec(),
             env: Vec::new(),
-            fds: vec![(theirs.as_fd(), CONTROL)],
+            fds: others.chain([(theirs.as_fd(), CONTROL)]).collect(),
             namespaces: Namespaces::NONE,
             id_map: None,
             cgroup: None,
         })?;
-        Ok((child, ours))
+        Ok(Started {
+            child,
+            channel: Some(ours),
+            violations: None,
+        })
     }
 
     /// Starts a run worker under its profile. It has said nothing yet.
@@ -139,6 +159,15 @@ impl Bed {
     /// # Errors
     /// When the kernel refuses.
     pub fn run_worker(&self) -> Result<Worker> {
+        let launch = self.run_launch()?;
+        self.greeted(Role::Run, "mono-run", &launch)
+    }
+
+    /// What a run worker is started with, its scratch folder made.
+    ///
+    /// # Errors
+    /// When the folder can't be made.
+    pub fn run_launch(&self) -> Result<Launch> {
         let slot = self.next.get();
         self.next.set(slot + 1);
         let scratch = self.at(&format!("run/{slot}"));
@@ -154,7 +183,7 @@ impl Bed {
             identity,
             ..Context::default()
         };
-        self.confined(Role::Run, "mono-run", context)
+        self.compiled(Role::Run, context)
     }
 
     /// Starts the artifact worker under its profile. It has said nothing yet.
@@ -167,21 +196,30 @@ impl Bed {
             identity: self.identity(Role::Artifact, 0),
             ..Context::default()
         };
-        self.confined(Role::Artifact, "mono-artifact", context)
+        let launch = self.compiled(Role::Artifact, context)?;
+        self.greeted(Role::Artifact, "mono-artifact", &launch)
     }
 
-    fn confined(&self, role: Role, program: &str, mut context: Context) -> Result<Worker> {
+    fn compiled(&self, role: Role, mut context: Context) -> Result<Launch> {
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         context.environment = vec![
             ("MONO_PROBE_STATE".to_owned(), text(self.at("state"))),
             ("MONO_PROBE_SOCKET".to_owned(), text(self.at("monod.sock"))),
         ];
-        let launch = policy::compile(role, &context)?;
-        let program = self.program(program)?;
+        Ok(policy::compile(role, &context)?)
+    }
+
+    /// Starts a program under a profile.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn confined(&self, launch: &Launch, program: &OwnedFd) -> Result<Started> {
         let (ours, theirs) = pair()?;
         let stderr = std::io::stderr();
+        // Kept open: the launcher must be able to send, and nothing here makes a forbidden call.
+        let (violations, their_violations) = policy::violation::channel()?;
         let child = policy::start(
-            &launch,
+            launch,
             &Descriptors {
                 launcher: self.launcher.as_fd(),
                 program: Some(program.as_fd()),
@@ -189,13 +227,23 @@ impl Bed {
                 input: None,
                 output: None,
                 error: Some(stderr.as_fd()),
+                violations: their_violations.as_fd(),
                 cgroup: None,
             },
         )?;
-        drop(theirs);
-        let Link { sender, receiver } = Link::new(ours, Guard::greeting(role))?;
-        Ok(Worker {
+        Ok(Started {
             child,
+            channel: Some(ours),
+            violations: Some(violations),
+        })
+    }
+
+    fn greeted(&self, role: Role, program: &str, launch: &Launch) -> Result<Worker> {
+        let mut started = self.confined(launch, &self.program(program)?)?;
+        let channel = started.channel.take().context("its channel")?;
+        let Link { sender, receiver } = Link::new(channel, Guard::greeting(role))?;
+        Ok(Worker {
+            started,
             sender,
             receiver,
         })

@@ -5,10 +5,11 @@
 //! on both.
 
 mod bed;
+pub mod bubblewrap;
 mod http;
 mod samples;
 
-pub use bed::{Bed, Worker};
+pub use bed::{Bed, Started, Worker};
 pub use http::Request;
 pub use samples::{Figure, Samples};
 

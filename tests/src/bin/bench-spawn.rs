@@ -1,15 +1,27 @@
-//! `bench-spawn`: from the start of a run worker to its readiness, with its namespaces, its own
-//! view of the file system, both filters and all probes; beside the plain start of the same binary
-//! to its first byte, and beside bubblewrap where it is installed.
+//! `bench-spawn`: what it costs to start a process confined.
+//!
+//! Each of two programs is started in three ways, in turns: plainly (fork and exec), under the run
+//! worker's profile by `mono-launch`, and, where it is installed, under the same isolation by
+//! bubblewrap ([`Wrapping`]). Measured is the time until its first byte on its control channel.
+//!
+//! - The run worker: the figure itself, `baseline`, `bwrap`. The first byte is that of `Hello`. Our
+//!   side includes what comes before a start: the scratch folder, compiling the profile, opening
+//!   the program; bubblewrap's command line is ready before. `ready` is the time to the worker's
+//!   `Ready`: settings, second filter, probes.
+//! - A program that does nothing else (`bench-minimal`): what confinement alone costs. On both
+//!   sides everything that can be prepared is prepared.
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use ipc_proto::settings::{RoleSettings, RunSettings};
-use mono_sys::process::{pidfd_signal, wait};
-use mono_tests::bench::{Bed, Figure, Samples, report};
+use mono_tests::bench::bubblewrap::{self, Wrapping};
+use mono_tests::bench::{Bed, Figure, Samples, Started, report};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde_json::json;
+use std::ffi::CString;
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -19,9 +31,65 @@ const ROUNDS: usize = 60;
 const WARM_UP: usize = 5;
 /// Milliseconds after which a start has failed.
 const PATIENCE: u16 = 20_000;
+/// What is aimed at beside bubblewrap: with the worker, and with the program that does nothing.
+const BESIDE_BWRAP: [f64; 2] = [0.5, 0.4];
 
 fn main() -> ExitCode {
     report(measure())
+}
+
+/// The three ways to start one program, and the times of each.
+struct Ways<'a> {
+    bed: &'a Bed,
+    program: OwnedFd,
+    wrapping: Option<(OwnedFd, Wrapping)>,
+    plain: Samples,
+    confined: Samples,
+    wrapped: Samples,
+}
+
+impl<'a> Ways<'a> {
+    fn of(bed: &'a Bed, program: &str) -> Result<Self> {
+        let path = mono_tests::daemon::programs().join(program);
+        let wrapping = match bubblewrap::installed() {
+            Some(bwrap) => Some((
+                File::open(bwrap)?.into(),
+                Wrapping::of(&bed.run_launch()?, Path::new(&path))?,
+            )),
+            None => None,
+        };
+        Ok(Self {
+            bed,
+            program: bed.program(program)?,
+            wrapping,
+            plain: Samples::new(),
+            confined: Samples::new(),
+            wrapped: Samples::new(),
+        })
+    }
+
+    /// Times one start plainly and one by bubblewrap.
+    fn others(&mut self) -> Result<()> {
+        let name: [CString; 1] = [c"run".into()];
+        let start = || self.bed.plain(&self.program, &name, &[]);
+        first_byte(&mut self.plain, start)?;
+        if let Some((bwrap, wrapping)) = &self.wrapping {
+            let contents = wrapping.contents()?;
+            let start = || self.bed.plain(bwrap, &wrapping.arguments, &contents);
+            first_byte(&mut self.wrapped, start)?;
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        for samples in [&mut self.plain, &mut self.confined, &mut self.wrapped] {
+            *samples = Samples::new();
+        }
+    }
+
+    fn beside_bwrap(&self) -> f64 {
+        self.confined.median() / self.wrapped.median()
+    }
 }
 
 fn measure() -> Result<Figure> {
@@ -36,87 +104,68 @@ fn measure() -> Result<Figure> {
         skill_max_bytes: 48_000,
         skill_index: false,
     });
-    let program = bed.program("mono-run")?;
-    let path = mono_tests::daemon::programs().join("mono-run");
-    let bubblewrap = on_path("bwrap");
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let [mut ready, mut hello, mut plain, mut wrapped] = [const { Samples::new() }; 4];
+    let mut worker = Ways::of(&bed, "mono-run")?;
+    let mut minimal = Ways::of(&bed, "bench-minimal")?;
+    let mut ready = Samples::new();
     for round in 0..WARM_UP + ROUNDS {
         if round == WARM_UP {
-            for samples in [&mut ready, &mut hello, &mut plain, &mut wrapped] {
-                *samples = Samples::new();
-            }
+            worker.forget();
+            minimal.forget();
+            ready = Samples::new();
         }
         let start = Instant::now();
         runtime.block_on(async {
-            let mut worker = bed.run_worker()?;
-            worker.hello().await?;
-            hello.push(start.elapsed());
-            worker.welcome(&settings, bed.run_descriptors()?).await?;
+            let mut started = bed.run_worker()?;
+            started.hello().await?;
+            worker.confined.push(start.elapsed());
+            started.welcome(&settings, bed.run_descriptors()?).await?;
             ready.push(start.elapsed());
             anyhow::Ok(())
         })?;
-        plain.time(|| first_byte(&bed, &program, &["mono-run"]))?;
-        if let Some(bwrap) = &bubblewrap {
-            let exe = std::fs::File::open(bwrap)?.into();
-            let arguments = wrapping(&path)?;
-            wrapped.time(|| first_byte(&bed, &exe, &arguments))?;
-        }
+        worker.others()?;
+        let launch = bed.run_launch()?;
+        let start = || bed.confined(&launch, &minimal.program);
+        first_byte(&mut minimal.confined, start)?;
+        minimal.others()?;
     }
-    let figure = Figure::of("ms", 1e3, &ready, &plain).with("hello", hello.median() * 1e3);
-    Ok(match bubblewrap {
-        Some(_) => figure
-            .with("bwrap", wrapped.median() * 1e3)
-            .with("ratio_to_bwrap", ready.median() / wrapped.median())
-            .with("met_beside_bwrap", ready.median() <= 0.5 * wrapped.median()),
-        None => figure.with("bwrap", "not installed"),
-    })
-}
-
-/// Starts a program and ends it at its first byte on its control channel.
-fn first_byte(bed: &Bed, program: &OwnedFd, arguments: &[&str]) -> Result<()> {
-    let (child, channel) = bed.plain(program, arguments)?;
-    let mut wanted = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
-    let came = poll(&mut wanted, PollTimeout::from(PATIENCE))?;
-    let readable = wanted[0].revents().is_some_and(|events| {
-        events.contains(PollFlags::POLLIN) && !events.contains(PollFlags::POLLHUP)
+    let ms = |samples: &Samples| samples.median() * 1e3;
+    let mut alone = json!({
+        "value": ms(&minimal.confined),
+        "baseline": ms(&minimal.plain),
+        "spread": minimal.confined.spread(1e3),
     });
-    pidfd_signal(&child.pidfd, 9)?;
-    wait(&child.pidfd)?;
-    ensure!(came == 1 && readable, "{} said nothing", arguments[0]);
+    let figure = Figure::of("ms", 1e3, &worker.confined, &worker.plain).with("ready", ms(&ready));
+    let figure = if worker.wrapping.is_some() {
+        alone["bwrap"] = json!(ms(&minimal.wrapped));
+        alone["ratio_to_bwrap"] = json!(minimal.beside_bwrap());
+        let ratios = [worker.beside_bwrap(), minimal.beside_bwrap()];
+        let met = ratios.iter().zip(BESIDE_BWRAP).all(|(is, aim)| *is <= aim);
+        figure
+            .with("bwrap", ms(&worker.wrapped))
+            .with("bwrap_spread", worker.wrapped.spread(1e3))
+            .with("ratio_to_bwrap", worker.beside_bwrap())
+            .with("met_beside_bwrap", met)
+    } else {
+        figure.with("bwrap", "not installed")
+    };
+    Ok(figure.with("minimal", alone))
+}
+
+/// Times a program from its start to the first byte on its control channel, and ends it.
+fn first_byte(samples: &mut Samples, start: impl FnOnce() -> Result<Started>) -> Result<()> {
+    let (_started, came) = samples.time(|| {
+        let started = start()?;
+        let channel = started.channel.as_ref().context("its channel")?;
+        let mut wanted = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+        poll(&mut wanted, PollTimeout::from(PATIENCE))?;
+        let came = wanted[0].revents().is_some_and(|events| {
+            events.contains(PollFlags::POLLIN) && !events.contains(PollFlags::POLLHUP)
+        });
+        anyhow::Ok((started, came))
+    })?;
+    ensure!(came, "a started program said nothing");
     Ok(())
-}
-
-/// What comes nearest to the run worker's profile.
-fn wrapping(program: &Path) -> Result<Vec<&str>> {
-    let program = program.to_str().context("the program's path is no text")?;
-    Ok(vec![
-        "bwrap",
-        "--unshare-all",
-        "--die-with-parent",
-        "--new-session",
-        "--ro-bind",
-        "/",
-        "/",
-        "--proc",
-        "/proc",
-        "--dev",
-        "/dev",
-        "--tmpfs",
-        "/tmp",
-        "--ro-bind",
-        program,
-        "/tmp/mono-run",
-        "--",
-        "/tmp/mono-run",
-    ])
-}
-
-fn on_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
 }
