@@ -439,7 +439,7 @@ fn units_pass_systemds_own_checks(machine: &Machine) {
         "{}",
         String::from_utf8_lossy(&said)
     );
-    for (unit, bound) in [("monod.service", 40), ("monod-rootless.service", 26)] {
+    for (unit, bound) in [("monod.service", 41), ("monod-rootless.service", 28)] {
         machine.sh(&format!(
             "systemd-analyze security --no-pager --offline=true --threshold={bound} /usr/lib/systemd/system/{unit}"
         ));
