@@ -23,8 +23,25 @@ pub(crate) struct Status {
     pub(crate) protocol_violations: u64,
     /// Forbidden system calls that ended a process, by role and call.
     pub(crate) violations: BTreeMap<String, BTreeMap<String, u64>>,
+    pub(crate) memory: Memory,
     pub(crate) runs: Runs,
     pub(crate) workers: Vec<Worker>,
+}
+
+/// How the limits of memory are enforced; empty when the daemon doesn't say.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Memory {
+    pub(crate) enforcement: String,
+    pub(crate) reason: Option<String>,
+}
+
+/// What a run or a server uses, with all below it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Used {
+    pub(crate) bytes: Option<u64>,
+    pub(crate) limit_bytes: u64,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -45,6 +62,7 @@ pub(crate) struct Worker {
     pub(crate) restarts: u64,
     pub(crate) protocol: Option<u16>,
     pub(crate) rss_bytes: u64,
+    pub(crate) memory: Option<Used>,
     pub(crate) last_line: String,
     /// It has the program, or the settings, of before a reload.
     pub(crate) outdated: bool,

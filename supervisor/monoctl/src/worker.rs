@@ -157,6 +157,11 @@ pub(crate) fn facts(worker: &Worker) -> Vec<(String, String)> {
         fact("restarts", &worker.restarts.to_string()),
         fact("memory", &size(worker.rss_bytes)),
     ];
+    if let Some(used) = &worker.memory {
+        let bytes = used.bytes.map_or_else(unknown, size);
+        let text = format!("{bytes} of {}", size(used.limit_bytes));
+        facts.push(fact("memory with all below it", &text));
+    }
     if let Some(version) = worker.protocol {
         facts.push(fact("protocol", &version.to_string()));
     }
@@ -307,7 +312,7 @@ mod tests {
     fn a_workers_facts_are_complete_and_safe() {
         let text = text(json!({
             "role": "mcp-server", "name": "every\u{1b}thing", "pid": 7, "state": "serving", "restarts": 1,
-            "protocol": 1, "rss_bytes": 2048, "last_line": "a\nb",
+            "protocol": 1, "rss_bytes": 2048, "memory": {"bytes": 4096, "limit_bytes": 4_294_967_296_u64}, "last_line": "a\nb",
             "sandbox": {"seccomp": 2, "seccomp_filters": 2, "no_new_privs": true, "landlock_abi": 7,
                 "uid": 61_128, "capabilities": 0, "namespaces": ["mnt", "net"],
                 "probes": {"socket": "refused"}}
@@ -315,7 +320,7 @@ mod tests {
         assert_eq!(
             text,
             "role=mcp-server (every\\u{1b}thing)\npid=7\nstate=serving\nrestarts=1\nmemory=2.0 KiB\n\
-             protocol=1\nlast line=a b\nconfined=yes\nuser=61128\ncapabilities=none\nno_new_privs=yes\n\
+             memory with all below it=4.0 KiB of 4.0 GiB\nprotocol=1\nlast line=a b\nconfined=yes\nuser=61128\ncapabilities=none\nno_new_privs=yes\n\
              seccomp=filter, 2 stacked\nLandlock=ABI 7\nnamespaces=mnt net\nprobe=socket: refused\n"
         );
     }

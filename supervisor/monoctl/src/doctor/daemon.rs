@@ -3,7 +3,7 @@
 use super::Finding;
 use crate::daemon::Daemon;
 use crate::error::CtlError;
-use crate::status::Status;
+use crate::status::{Memory, Status};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -130,7 +130,30 @@ fn judge(status: &Status) -> Vec<Finding> {
             findings.push(Finding::info("calls", detail));
         }
     }
+    findings.extend(memory(&status.memory));
     findings
+}
+
+fn memory(memory: &Memory) -> Option<Finding> {
+    let reason = memory.reason.as_deref().unwrap_or("it doesn't say why");
+    Some(match memory.enforcement.as_str() {
+        "" => return None,
+        "cgroup" => Finding::ok(
+            "memory",
+            "the kernel keeps runs and servers to their limits",
+        ),
+        "watched" => Finding::info(
+            "memory",
+            format!(
+                "the daemon watches the limits of runs and servers (watched), the kernel doesn't \
+                 enforce them: {reason}"
+            ),
+        ),
+        other => Finding::info(
+            "memory",
+            format!("limits are enforced by {other}: {reason}"),
+        ),
+    })
 }
 
 #[cfg(test)]
@@ -183,6 +206,33 @@ mod tests {
             parked[0].1.contains("degraded") && parked[1].1.contains("no key"),
             "{parked:?}"
         );
+    }
+
+    #[test]
+    fn how_memory_is_limited_is_said_when_the_daemon_says_it() {
+        let told = |memory: Value| {
+            let findings = judged(json!({"ok": true, "memory": memory}));
+            let mut about = findings
+                .into_iter()
+                .filter(|(_, text)| text.contains("limits"));
+            about.next()
+        };
+        let kernel = told(json!({"enforcement": "cgroup"})).unwrap();
+        assert!(
+            kernel.0 == State::Ok && kernel.1.contains("the kernel keeps"),
+            "{kernel:?}"
+        );
+        let watched = told(json!({"enforcement": "watched", "reason": "no controller"})).unwrap();
+        assert!(
+            watched.0 == State::Info && watched.1.ends_with("no controller"),
+            "{watched:?}"
+        );
+        let newer = told(json!({"enforcement": "magic"})).unwrap();
+        assert!(
+            newer.0 == State::Info && newer.1.contains("magic"),
+            "{newer:?}"
+        );
+        assert_eq!(told(json!({})), None);
     }
 
     #[test]
