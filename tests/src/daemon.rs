@@ -476,7 +476,7 @@ impl Daemon {
     pub fn settled(&self, run: &str) -> Result<Value> {
         wait_for("the end of the run is on record", || {
             self.show(run)
-                .is_ok_and(|record| record["status"] != "running")
+                .is_ok_and(|r| r["status"].is_string() && r["status"] != "running")
         })?;
         self.show(run)
     }

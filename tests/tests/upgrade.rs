@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
-use mono_tests::daemon::{Daemon, Setup, programs, wait_for};
+use mono_tests::daemon::{Daemon, Setup, wait_for};
 use mono_tests::http;
 use mono_tests::model::{Model, bash};
 use serde_json::{Value, json};
@@ -70,7 +70,9 @@ fn turns_go_on_and_everything_that_comes_later_has_the_new_program() {
     let message = works(&daemon, "a");
     let working = daemon.start_send("a", &message).unwrap();
     wait_works(&daemon, "a");
-    let message = works(&daemon, "b");
+    // The old run's forbidden calls are heard by the new program.
+    let message =
+        works(&daemon, "b").replace("sleep 0.02; done", "sleep 0.02; done; unshare -U true");
     let client = {
         let api = api.clone();
         std::thread::spawn(move || http::complete(&api, "b", &message))
@@ -107,6 +109,11 @@ fn turns_go_on_and_everything_that_comes_later_has_the_new_program() {
     let answer = client.join().unwrap().unwrap();
     let content = &answer.json().unwrap()["choices"][0]["message"]["content"];
     assert_eq!(content, "b is done");
+    daemon
+        .wait_until("the forbidden call is counted", |s| {
+            s["violations"] == json!({ "run": { "unshare": 1 } })
+        })
+        .unwrap();
 
     daemon
         .wait_until("all workers are new", |s| {
@@ -204,7 +211,6 @@ fn a_worker_that_died_meanwhile_is_noticed_and_replaced() {
     let message = works(&daemon, "a");
     let working = daemon.start_send("a", &message).unwrap();
     wait_works(&daemon, "a");
-    // It can't answer while it is stopped, so it dies in the new program's time.
     let egress = daemon.worker("egress").unwrap();
     assert_eq!(daemon.json(&["reload", "--exec"]).unwrap()["ok"], true);
     let run = daemon.status().unwrap()["workers"]

@@ -345,12 +345,9 @@ fn webhook(
         }
         Ok::<_, ComposeError>(())
     };
-    add("bearer".into(), "webhook.apiKey", &webhook.api_key)?;
-    add(
-        "secret".into(),
-        "webhook.callback.secret",
-        &webhook.callback.secret,
-    )?;
+    add("bearer:0".into(), "webhook.apiKey", &webhook.api_key)?;
+    let signing = &webhook.callback.secret;
+    add("secret:0".into(), "webhook.callback.secret", signing)?;
     let own = webhook.endpoints.iter();
     let own =
         own.map(|e| usize::from(e.api_key.is_some()) + usize::from(e.callback_secret.is_some()));
@@ -362,6 +359,8 @@ fn webhook(
     let mut endpoints = vec![WebhookEndpoint {
         name: "webhook".to_owned(),
         path: webhook.path.clone(),
+        bearer: webhook.api_key.is_some(),
+        secret: signing.is_some(),
         wait: wait(webhook.default_mode),
         conversation: None,
         model: None,
@@ -381,6 +380,8 @@ fn webhook(
         endpoints.push(WebhookEndpoint {
             name: endpoint.name.clone(),
             path: endpoint.path.clone(),
+            bearer: endpoint.api_key.is_some(),
+            secret: endpoint.callback_secret.is_some(),
             wait: wait(endpoint.mode.unwrap_or(webhook.default_mode)),
             conversation: endpoint.conversation_id.clone(),
             model: endpoint.model.as_ref().map(ToString::to_string),

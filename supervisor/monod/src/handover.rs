@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use crate::admission::Queue;
 use crate::logbook::Logbook;
 use crate::process::State;
+use crate::violations::Violations;
 
 /// Shape of [`Left`]. An image takes over only what it understands; the one that is to be replaced
 /// asks before it lets go.
@@ -43,6 +44,7 @@ pub(crate) struct Left {
     /// The daemon was asked to stop in the last moment.
     pub(crate) stop: bool,
     pub(crate) violations: u64,
+    pub(crate) forbidden: Violations,
     pub(crate) next_process: u64,
     pub(crate) next_channel: u64,
     pub(crate) next_server: u64,
@@ -86,6 +88,10 @@ pub(crate) struct ProcessLeft {
     pub(crate) scratch: Option<std::path::PathBuf>,
     pub(crate) memory: Option<crate::memory::Bound>,
     pub(crate) dismissed: bool,
+    /// What its forbidden system calls are heard with, and whether the listener is only to come on
+    /// it. Without it the process is ended.
+    pub(crate) ear: Option<(Packed, bool)>,
+    pub(crate) forbidden_calls: u32,
 }
 
 /// Where a run stands.
@@ -310,6 +316,7 @@ mod tests {
             uptime_ms: 1,
             stop: false,
             violations: 2,
+            forbidden: Violations::default(),
             next_process: 3,
             next_channel: 4,
             next_server: 5,

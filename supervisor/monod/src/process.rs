@@ -104,9 +104,12 @@ pub(crate) struct Process {
 struct Following {
     stop: watch::Sender<bool>,
     control: Option<JoinHandle<Option<OwnedFd>>>,
-    stderr: Option<JoinHandle<Option<(OwnedFd, Vec<u8>)>>>,
+    stderr: Option<JoinHandle<Option<Unfinished>>>,
     writer: Option<JoinHandle<()>>,
 }
+
+/// A reader's descriptor, and the beginning of a line whose end has not come yet.
+type Unfinished = (OwnedFd, Vec<u8>);
 
 /// What is read from a process, when nothing reads from it any more.
 #[derive(Debug, Default)]
@@ -288,7 +291,7 @@ async fn read_lines(
     mut line: Vec<u8>,
     tell: mpsc::UnboundedSender<Input>,
     mut stop: watch::Receiver<bool>,
-) -> Option<(OwnedFd, Vec<u8>)> {
+) -> Option<Unfinished> {
     let mut reader = BufReader::new(reader);
     loop {
         let mut bounded = (&mut reader).take(LINE);

@@ -655,7 +655,11 @@ impl Supervisor {
         if self.is_stopping() {
             return;
         }
-        tracing::warn!(role = %role, pid = process.pid, "{status}: {}", process.last_line);
+        if state == State::Draining {
+            tracing::info!(role = %role, pid = process.pid, "drained: {status}");
+        } else {
+            tracing::warn!(role = %role, pid = process.pid, "{status}: {}", process.last_line);
+        }
         let current = self.slots.iter().any(|s| s.process() == Some(id));
         match role {
             Role::Store if current => self.store = None,

@@ -15,6 +15,7 @@ use crate::servers::Server;
 use crate::slot::Occupant;
 use crate::supervisor::{Supervisor, limits};
 use crate::systemd;
+use crate::violations::Ear;
 use ipc_proto::admin::Admin;
 use ipc_proto::channel::{Fault, Responder};
 use ipc_proto::edges::control::{EdgeName, ToWorker};
@@ -235,6 +236,7 @@ impl Supervisor {
             uptime_ms: millis(self.started.elapsed()),
             stop: self.stopping.is_some(),
             violations: self.violations,
+            forbidden: self.forbidden,
             next_process: self.next_process,
             next_channel: self.next_channel,
             next_server: self.next_server,
@@ -257,6 +259,7 @@ impl Supervisor {
     pub(crate) fn take_over_from(&mut self, left: Left, mut luggage: Luggage) -> io::Result<()> {
         self.started = ago(left.uptime_ms);
         self.violations = left.violations;
+        self.forbidden = left.forbidden;
         self.next_process = left.next_process;
         self.next_channel = left.next_channel;
         self.next_server = left.next_server;
@@ -389,7 +392,14 @@ impl Supervisor {
         process.last_line = left.last_line;
         process.run = left.run;
         process.dismissed = left.dismissed;
+        process.forbidden_calls = left.forbidden_calls;
         process.follow(streams, &self.tell)?;
+        match left.ear {
+            Some((fd, awaited)) => {
+                process.hear(Ear::packed(luggage.take(fd)?, awaited), &self.tell);
+            }
+            None => process.kill(),
+        }
         Ok(process)
     }
 }
@@ -402,6 +412,9 @@ fn known_namespaces(names: Vec<String>) -> Vec<&'static str> {
 }
 
 fn pack_process(process: Process, streams: Streams, luggage: &mut Luggage) -> ProcessLeft {
+    // Missing only when no descriptor is left.
+    let ear = process.ear.as_ref().and_then(|ear| ear.pack().ok());
+    let ear = ear.map(|(fd, awaited)| (luggage.put(fd), awaited));
     ProcessLeft {
         id: process.id.0,
         role: process.role,
@@ -422,5 +435,7 @@ fn pack_process(process: Process, streams: Streams, luggage: &mut Luggage) -> Pr
         scratch: process.scratch,
         memory: process.memory,
         dismissed: process.dismissed,
+        ear,
+        forbidden_calls: process.forbidden_calls,
     }
 }

@@ -64,8 +64,27 @@ impl Ear {
         Self::new(Hearing::Awaited(Arc::new(socket)))
     }
 
+    /// Another descriptor of what it hears with, for another image of the supervisor, and whether
+    /// the listener is only to come on it.
+    pub(crate) fn pack(&self) -> io::Result<(OwnedFd, bool)> {
+        match self.hearing() {
+            Hearing::Awaited(socket) => Ok((socket.try_clone()?, true)),
+            Hearing::Listener(listener) => Ok((listener.try_clone()?, false)),
+        }
+    }
+
+    /// [`Ear::pack`] undone.
+    pub(crate) fn packed(fd: OwnedFd, awaited: bool) -> Self {
+        let fd = Arc::new(fd);
+        Self::new(if awaited {
+            Hearing::Awaited(fd)
+        } else {
+            Hearing::Listener(fd)
+        })
+    }
+
     /// What it hears with now.
-    pub(crate) fn hearing(&self) -> Hearing {
+    fn hearing(&self) -> Hearing {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -113,6 +132,9 @@ impl Ear {
                         // First, so that the name is known when the end is.
                         called(caught.violation);
                         caught.end()?;
+                        // A run can make such calls faster than they are taken; the daemon has
+                        // more to do.
+                        tokio::task::yield_now().await;
                     }
                     Heard::Nothing => break,
                     Heard::Over => return Ok(()),
