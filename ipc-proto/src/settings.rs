@@ -20,8 +20,8 @@ pub enum RoleSettings {
     AppBridge(AppBridgeSettings),
     /// The OpenAI-compatible channel. Descriptors: `listener`, `bearer` when a key is set.
     ChannelOpenai(OpenaiSettings),
-    /// The webhook channel. Descriptors: `listener`, and where they are set `bearer` and `secret`,
-    /// `bearer:<n>` and `secret:<n>` for the n-th endpoint.
+    /// The webhook channel. Descriptors: `listener`, and `bearer:<n>` and `secret:<n>` for the
+    /// endpoints that have them.
     ChannelWebhook(WebhookSettings),
     /// The run worker. Descriptors: `identity`, `soul` (when configured), `skill:<name>` for each
     /// selected skill.
@@ -192,7 +192,8 @@ pub struct OpenaiSettings {
 /// Settings of the webhook channel (facts 2.2).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookSettings {
-    /// `webhook.path`, and after it `webhook.endpoints` in order.
+    /// `webhook.path` with the channel's keys, and after it `webhook.endpoints` in order, which
+    /// use the channel's keys where they have none of their own.
     pub endpoints: Vec<WebhookEndpoint>,
     /// `webhook.retentionMs`.
     pub retention_ms: u64,
@@ -221,6 +222,10 @@ pub struct WebhookEndpoint {
     pub name: String,
     /// The exact path.
     pub path: String,
+    /// True: the key that callers send comes as the descriptor `bearer:<n>`, counted from 0.
+    pub bearer: bool,
+    /// True: the key that results are signed with comes as the descriptor `secret:<n>`.
+    pub secret: bool,
     /// True: the caller waits, unless it says otherwise.
     pub wait: bool,
     /// The conversation of all its turns.

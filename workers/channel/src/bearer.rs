@@ -18,16 +18,16 @@ pub struct Bearer(Zeroizing<Vec<u8>>);
 #[derive(Debug, thiserror::Error)]
 pub enum BearerError {
     /// The descriptor can't be read.
-    #[error("the API key can't be read: {0}")]
+    #[error("the secret can't be read: {0}")]
     Read(#[from] io::Error),
     /// Nothing in it.
-    #[error("the API key is empty; put a secret in its file or take the setting out")]
+    #[error("the secret is empty; put a secret in its file or take the setting out")]
     Empty,
     /// Over the bound.
-    #[error("the API key has more than {MAX_SECRET} bytes")]
+    #[error("the secret has more than {MAX_SECRET} bytes")]
     TooLong,
     /// A space or a control character can't travel in the header.
-    #[error("the API key must be one line of visible ASCII characters")]
+    #[error("the secret must be one line of visible ASCII characters")]
     Character,
 }
 
@@ -37,22 +37,7 @@ impl Bearer {
     /// # Errors
     /// [`BearerError`]; the worker must not serve then.
     pub fn read(fd: OwnedFd) -> Result<Self, BearerError> {
-        // Room for one byte over the bound, and never reallocated: a moved buffer leaves a copy.
-        let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_SECRET + 1));
-        File::from(fd)
-            .take(MAX_SECRET as u64 + 1)
-            .read_to_end(&mut bytes)?;
-        if bytes.len() > MAX_SECRET {
-            return Err(BearerError::TooLong);
-        }
-        let secret = bytes.trim_ascii();
-        if secret.is_empty() {
-            return Err(BearerError::Empty);
-        }
-        if !secret.iter().all(u8::is_ascii_graphic) {
-            return Err(BearerError::Character);
-        }
-        Ok(Self(Zeroizing::new(secret.to_vec())))
+        read_secret(fd).map(Self)
     }
 
     /// True when the request carries exactly this secret, once. Takes the same time for every
@@ -70,14 +55,37 @@ impl Bearer {
     }
 }
 
+/// Reads a secret from its descriptor; white space around it is no part of it.
+///
+/// # Errors
+/// [`BearerError`]; the worker must not serve then.
+pub fn read_secret(fd: OwnedFd) -> Result<Zeroizing<Vec<u8>>, BearerError> {
+    // Room for one byte over the bound, and never reallocated: a moved buffer leaves a copy.
+    let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_SECRET + 1));
+    File::from(fd)
+        .take(MAX_SECRET as u64 + 1)
+        .read_to_end(&mut bytes)?;
+    if bytes.len() > MAX_SECRET {
+        return Err(BearerError::TooLong);
+    }
+    let secret = bytes.trim_ascii();
+    if secret.is_empty() {
+        return Err(BearerError::Empty);
+    }
+    if !secret.iter().all(u8::is_ascii_graphic) {
+        return Err(BearerError::Character);
+    }
+    Ok(Zeroizing::new(secret.to_vec()))
+}
+
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use http::HeaderValue;
     use std::io::{Seek, Write};
 
-    fn read(bytes: &[u8]) -> Result<Bearer, BearerError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Bearer, BearerError> {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(bytes).unwrap();
         file.rewind().unwrap();

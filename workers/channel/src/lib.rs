@@ -10,3 +10,4 @@ pub mod bearer;
 pub mod intake;
 pub mod openai;
 pub mod runs;
+pub mod webhook;

@@ -6,15 +6,21 @@ use std::process::ExitCode;
 use worker_kit::KitError;
 
 fn main() -> ExitCode {
-    worker_kit::run(&[Role::ChannelOpenai], |starting| async move {
-        match starting.settings.clone() {
-            RoleSettings::ChannelOpenai(settings) => {
-                mono_channel::openai::run(starting, settings).await
+    worker_kit::run(
+        &[Role::ChannelOpenai, Role::ChannelWebhook],
+        |starting| async move {
+            match starting.settings.clone() {
+                RoleSettings::ChannelOpenai(settings) => {
+                    mono_channel::openai::run(starting, settings).await
+                }
+                RoleSettings::ChannelWebhook(settings) => {
+                    mono_channel::webhook::run(starting, settings).await
+                }
+                _ => Err(KitError::worker(format!(
+                    "no settings for {}",
+                    starting.role
+                ))),
             }
-            _ => Err(KitError::worker(format!(
-                "no settings for {}",
-                starting.role
-            ))),
-        }
-    })
+        },
+    )
 }

@@ -47,7 +47,7 @@ pub enum Event {
         /// Who reads the events.
         reader: Role,
         /// The person's message.
-        input: TurnInput,
+        input: Box<TurnInput>,
         /// One descriptor per edge.
         channels: Vec<(EdgeName, OwnedFd)>,
     },
@@ -343,7 +343,7 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                         scope,
                         trigger,
                         reader,
-                        input,
+                        input: Box::new(input),
                         channels: edges.into_iter().zip(fds).collect(),
                     },
                     Ok(_) => {

@@ -39,7 +39,7 @@ struct Assignment {
     scope: RunScope,
     trigger: Trigger,
     reader: Role,
-    input: TurnInput,
+    input: Box<TurnInput>,
     channels: Vec<(EdgeName, OwnedFd)>,
 }
 

@@ -1,0 +1,191 @@
+//! Files that come with a request: images for the model, everything else for the run's folder.
+
+use super::error::Refusal;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ipc_proto::chat::Block;
+use ipc_proto::edges::control::InputFile;
+use serde_json::Value;
+
+/// Most files of one request.
+pub const MAX_FILES: usize = 10;
+/// Longest name in bytes, as of a reply file.
+const MAX_NAME: usize = 240;
+/// Longest media type in bytes.
+const MAX_MEDIA_TYPE: usize = 128;
+/// What models take as pictures.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// The files of one request.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Attached {
+    /// Images, in order.
+    pub images: Vec<Block>,
+    /// The other files, in order.
+    pub files: Vec<InputFile>,
+}
+
+/// Reads `attachments`: a list of `{name, mediaType, data}` with base64 in `data`. `most` bounds the
+/// bytes of one file.
+///
+/// # Errors
+/// A refusal that names the entry.
+pub fn read(value: Option<&Value>, most: u64) -> Result<Attached, Refusal> {
+    let list = match value {
+        None | Some(Value::Null) => return Ok(Attached::default()),
+        Some(Value::Array(list)) => list,
+        Some(_) => return Err(Refusal::invalid("\"attachments\" must be a list.")),
+    };
+    if list.len() > MAX_FILES {
+        return Err(Refusal::invalid(format!(
+            "A request may have at most {MAX_FILES} attachments."
+        )));
+    }
+    let mut out = Attached::default();
+    for (index, entry) in list.iter().enumerate() {
+        let wrong = |what: &str| Refusal::invalid(format!("\"attachments[{index}]\" {what}"));
+        let text = |key: &str| entry.get(key).and_then(Value::as_str);
+        let name = text("name").ok_or_else(|| wrong("needs a \"name\"."))?;
+        if !is_name(name) {
+            return Err(wrong(
+                "has a \"name\" that is no plain file name of at most 240 bytes.",
+            ));
+        }
+        let media_type = text("mediaType").unwrap_or("application/octet-stream");
+        let media_type = media_type.to_ascii_lowercase();
+        if !is_media_type(&media_type) {
+            return Err(wrong("has a \"mediaType\" that is not type/subtype."));
+        }
+        let data = text("data").ok_or_else(|| wrong("needs \"data\" in base64."))?;
+        // Before it is decoded: three bytes for four characters, less the padding.
+        let bytes = (data.len() as u64 / 4) * 3;
+        if bytes.saturating_sub(2) > most {
+            return Err(Refusal::too_large(format!(
+                "\"attachments[{index}]\" has more than {most} bytes."
+            )));
+        }
+        match STANDARD.decode(data) {
+            Ok(bytes) if bytes.len() as u64 <= most => {}
+            Ok(_) => {
+                return Err(Refusal::too_large(format!(
+                    "\"attachments[{index}]\" has more than {most} bytes."
+                )));
+            }
+            Err(_) => return Err(wrong("has \"data\" that is not base64.")),
+        }
+        let data = data.to_owned();
+        if PICTURES.contains(&media_type.as_str()) {
+            out.images.push(Block::Image { media_type, data });
+        } else {
+            out.files.push(InputFile {
+                name: name.to_owned(),
+                media_type,
+                data,
+            });
+        }
+    }
+    Ok(out)
+}
+
+fn is_name(name: &str) -> bool {
+    let shown = |c: char| {
+        !(c.is_control()
+            || matches!(c, '/' | '\\' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
+    };
+    (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.chars().all(shown)
+}
+
+fn is_media_type(text: &str) -> bool {
+    let token = |part: &str| {
+        !part.is_empty()
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&b))
+    };
+    text.len() <= MAX_MEDIA_TYPE
+        && text
+            .split_once('/')
+            .is_some_and(|(kind, sub)| token(kind) && token(sub))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn one(entry: Value) -> Result<Attached, u16> {
+        read(Some(&json!([entry])), 6).map_err(|refusal| refusal.status)
+    }
+
+    #[test]
+    fn images_go_to_the_model_and_files_to_the_run() {
+        let both = json!([
+            {"name": "a.png", "mediaType": "image/PNG", "data": "AAAA"},
+            {"name": "b c.csv", "mediaType": "text/csv", "data": "YSxi"},
+            {"name": "c", "data": ""},
+        ]);
+        let got = read(Some(&both), 6).unwrap();
+        let image = Block::Image {
+            media_type: "image/png".into(),
+            data: "AAAA".into(),
+        };
+        assert_eq!(got.images, [image]);
+        let names: Vec<_> = got
+            .files
+            .iter()
+            .map(|f| (&*f.name, &*f.media_type, &*f.data))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ("b c.csv", "text/csv", "YSxi"),
+                ("c", "application/octet-stream", "")
+            ]
+        );
+        assert_eq!(read(None, 6).unwrap(), Attached::default());
+        assert_eq!(read(Some(&Value::Null), 6).unwrap(), Attached::default());
+    }
+
+    #[test]
+    fn sizes_and_counts_are_bounded() {
+        for (bytes, ok) in [(5, true), (6, true), (7, false), (8, false), (60, false)] {
+            let data = STANDARD.encode(vec![0; bytes]);
+            let got = one(json!({"name": "a", "data": data}));
+            assert_eq!(got.err(), (!ok).then_some(413), "{bytes}");
+        }
+        let many = |n: usize| json!(vec![json!({"name": "a", "data": ""}); n]);
+        assert!(read(Some(&many(MAX_FILES)), 6).is_ok());
+        assert_eq!(read(Some(&many(MAX_FILES + 1)), 6).unwrap_err().status, 400);
+        assert!(read(Some(&json!([{"name": "a", "data": ""}])), 0).is_ok());
+        assert!(read(Some(&json!([{"name": "a", "data": "AA=="}])), 0).is_err());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        for entry in [
+            json!(null),
+            json!("a"),
+            json!({}),
+            json!({"data": ""}),
+            json!({"name": "a"}),
+            json!({"name": "a", "data": 7}),
+            json!({"name": "a", "data": "A"}),
+            json!({"name": "a", "data": "AA AA"}),
+            json!({"name": "", "data": ""}),
+            json!({"name": "../a", "data": ""}),
+            json!({"name": "..", "data": ""}),
+            json!({"name": ".profile", "data": ""}),
+            json!({"name": "a\\b", "data": ""}),
+            json!({"name": "a\nb", "data": ""}),
+            json!({"name": "a\u{202e}b", "data": ""}),
+            json!({"name": "x".repeat(MAX_NAME + 1), "data": ""}),
+            json!({"name": "a", "data": "", "mediaType": "text"}),
+            json!({"name": "a", "data": "", "mediaType": "text/plain; charset=x"}),
+            json!({"name": "a", "data": "", "mediaType": "a/b\n"}),
+        ] {
+            assert_eq!(one(entry.clone()).err(), Some(400), "{entry}");
+        }
+        assert_eq!(read(Some(&json!({})), 6).unwrap_err().status, 400);
+    }
+}
