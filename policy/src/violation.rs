@@ -7,7 +7,7 @@
 
 use crate::seccomp::{AUDIT_ARCH, X32, name_of};
 use mono_sys::process::pidfd_signal;
-use mono_sys::seccomp_notify::{self, Notice};
+use mono_sys::seccomp_notify;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::net::{
@@ -155,7 +155,7 @@ pub fn next(listener: impl AsFd) -> io::Result<Heard> {
             pid: process
                 .filter(|_| thread.is_some())
                 .unwrap_or(notice.thread),
-            call: named(&notice),
+            call: named(notice.architecture, notice.number),
             number: notice.number,
         },
         thread,
@@ -202,8 +202,8 @@ fn process_of(thread: i32) -> Option<i32> {
 /// i386, whose calls an x86-64 kernel may take too.
 const AUDIT_ARCH_I386: u32 = 0x4000_0003;
 
-fn named(notice: &Notice) -> &'static str {
-    match (notice.architecture, notice.number) {
+fn named(architecture: u32, number: u32) -> &'static str {
+    match (architecture, number) {
         (AUDIT_ARCH, number) => name_of(number).unwrap_or(if number >= X32 {
             "an x32 call"
         } else {
@@ -211,5 +211,51 @@ fn named(notice: &Notice) -> &'static str {
         }),
         (AUDIT_ARCH_I386, _) => "an i386 call",
         _ => "a call of another architecture",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn every_call_has_one_of_a_bounded_number_of_names() {
+        let ptrace = u32::try_from(libc::SYS_ptrace).unwrap();
+        let cases = [
+            (AUDIT_ARCH, ptrace, "ptrace"),
+            (AUDIT_ARCH, 9999, "an unknown call"),
+            (AUDIT_ARCH, X32 + ptrace, "an x32 call"),
+            (AUDIT_ARCH, u32::MAX, "an x32 call"),
+            (AUDIT_ARCH_I386, 26, "an i386 call"),
+            (0x4000_0028, 26, "a call of another architecture"),
+        ];
+        for (architecture, number, name) in cases {
+            assert_eq!(named(architecture, number), name);
+        }
+    }
+
+    #[test]
+    fn a_listener_arrives_once_or_it_is_told_why_not() {
+        let (ours, theirs) = channel().unwrap();
+        let early = receive(&ours).unwrap_err();
+        assert_eq!(early.kind(), io::ErrorKind::WouldBlock);
+        let (mut reader, mut writer) = io::pipe().unwrap();
+        send(&theirs, &reader).unwrap();
+        let received = receive(&ours).unwrap();
+        writer.write_all(b"x").unwrap();
+        reader = received.into();
+        io::Read::read_exact(&mut reader, &mut [0]).unwrap();
+        drop(theirs);
+        let late = receive(&ours).unwrap_err();
+        assert_eq!(late.kind(), io::ErrorKind::UnexpectedEof);
+        let ended = watch(ours, |_| ()).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::UnexpectedEof);
+
+        let (ours, theirs) = channel().unwrap();
+        drop(ours);
+        let nobody = send(&theirs, &reader).unwrap_err();
+        assert_eq!(nobody.kind(), io::ErrorKind::BrokenPipe);
     }
 }
