@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the figures that are promised, each beside its baseline of the same run.
 //!
 //! Most are measured by the programs `bench-*` of the tests' crate, which print one JSON object;
-//! this builds everything optimised, runs them one after the other and judges.
+//! this builds optimised what they start, runs them one after the other and judges.
 
 use crate::build::{self, Programs};
 use anyhow::{Context, Result, bail};
@@ -38,6 +38,8 @@ struct Row {
     aim: Aim,
     /// The measuring program with its arguments; `None` is measured here.
     program: Option<&'static [&'static str]>,
+    /// The programs that take part; `None` stands for all.
+    takes: Option<&'static [&'static str]>,
 }
 
 const ROWS: &[Row] = &[
@@ -46,54 +48,63 @@ const ROWS: &[Row] = &[
         what: "256 bytes there and back between two processes",
         aim: Aim::Ratio(1.3),
         program: Some(&["bench-ipc"]),
+        takes: Some(&["bench-ipc"]),
     },
     Row {
         name: "spawn",
-        what: "start of a confined run worker until it is ready",
+        what: "start of a confined run worker until its first message",
         aim: Aim::Ratio(3.0),
         program: Some(&["bench-spawn"]),
+        takes: Some(&["bench-spawn", "bench-minimal", "mono-launch", "mono-run"]),
     },
     Row {
         name: "turn",
         what: "added to the model's time by a turn in a process of its own",
         aim: Aim::Value(25.0),
         program: Some(&["bench-turn"]),
+        takes: None,
     },
     Row {
         name: "turn_tool",
         what: "the same with one call of a stdio tool",
         aim: Aim::Value(40.0),
         program: Some(&["bench-turn", "tool"]),
+        takes: None,
     },
     Row {
         name: "turn_8",
         what: "the same, eight at once",
         aim: Aim::Value(150.0),
         program: Some(&["bench-turn", "eight"]),
+        takes: None,
     },
     Row {
         name: "ready",
         what: "start of the daemon until its first admitted turn",
         aim: Aim::Value(150.0),
         program: Some(&["bench-ready"]),
+        takes: None,
     },
     Row {
         name: "publish",
         what: "20 MiB reply file to its reference",
         aim: Aim::Ratio(1.3),
         program: Some(&["bench-publish"]),
+        takes: Some(&["bench-publish", "mono-launch", "mono-artifact"]),
     },
     Row {
         name: "memory",
         what: "PSS of all processes, idle",
         aim: Aim::Value(30.0),
         program: Some(&["bench-memory"]),
+        takes: None,
     },
     Row {
         name: "size",
         what: "installed programs",
         aim: Aim::Value(40.0),
         program: None,
+        takes: None,
     },
 ];
 
@@ -118,9 +129,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
             bail!("no figure is called {name}; there are {}", known.join(", "));
         }
     }
-    let programs = build::build(Programs::WithTests, !arguments.debug)?;
     let wanted =
         |row: &&Row| arguments.names.is_empty() || arguments.names.iter().any(|n| n == row.name);
+    let taken: Option<Vec<_>> = ROWS.iter().filter(wanted).map(|row| row.takes).collect();
+    let taken = taken.map(|lists| lists.concat());
+    let needed = taken.as_deref();
+    let needed = needed.map_or(Programs::WithTests, Programs::Named);
+    let programs = build::build(needed, !arguments.debug)?;
     let mut figures = Map::new();
     let mut failures = Vec::new();
     for row in ROWS.iter().filter(wanted) {
@@ -206,7 +221,7 @@ fn judge(aim: Aim, mut figure: Value) -> Result<Value> {
         }
         Aim::Value(most) => (format!("≤ {most} {unit}"), value <= most),
     };
-    // The second half of the aim of `spawn`, where there is something to compare with.
+    // The other half of the aim of `spawn`, where there is something to compare with.
     let met = met && figure["met_beside_bwrap"] != false;
     figure["ratio"] = ratio.map_or(Value::Null, rounded);
     figure["aim"] = json!(text);

@@ -2,11 +2,13 @@
 //! around it is the start, and nothing of the program.
 #![forbid(unsafe_code)]
 
-use std::fs::File;
-use std::io::{Read, Write};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::os::fd::AsFd;
 
 fn main() -> std::io::Result<()> {
-    let mut channel = File::from(mono_sys::fd::take_fd(3)?);
-    channel.write_all(b"!")?;
-    channel.read(&mut [0]).map(drop)
+    let channel = mono_sys::fd::take_fd(3)?;
+    nix::unistd::write(&channel, b"!")?;
+    let mut end = [PollFd::new(channel.as_fd(), PollFlags::POLLIN)];
+    poll(&mut end, PollTimeout::NONE)?;
+    Ok(())
 }
