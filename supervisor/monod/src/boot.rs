@@ -77,7 +77,7 @@ pub(crate) enum BootError {
     Launch(#[from] crate::launch::LaunchError),
     /// The unit hands over a socket that nothing here serves.
     #[error(
-        "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`, with metrics.enabled, `metrics`"
+        "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`, with webhook.enabled, `webhook`, with metrics.enabled, `metrics`"
     )]
     Passed(String),
     /// A running daemon of another make asks.
@@ -373,6 +373,16 @@ fn listeners(
             return Err(BootError::Unprotected { address, key });
         }
         all.insert(Role::ChannelOpenai, listener);
+    }
+    let webhook = &config.webhook;
+    if webhook.enabled {
+        let key = "webhook";
+        let (listener, address) =
+            bound(passed.remove("webhook"), key, (&webhook.host, webhook.port))?;
+        if !address.ip().is_loopback() && webhook.api_key.is_none() {
+            return Err(BootError::Unprotected { address, key });
+        }
+        all.insert(Role::ChannelWebhook, listener);
     }
     let metrics = &config.metrics;
     if metrics.enabled {

@@ -461,6 +461,25 @@ fn skills(config: &Config) -> Vec<(&str, PathBuf)> {
         .collect()
 }
 
+/// True when the webhook channel is handed any key.
+pub(crate) fn has_webhook_keys(config: &Config) -> bool {
+    let openai = usize::from(config.openai_api.api_key.is_some());
+    channel_secrets(config).len() > openai
+}
+
+/// Every secret of every channel.
+pub(crate) fn channel_secrets(config: &Config) -> Vec<&SecretSource> {
+    let webhook = &config.webhook;
+    let channels = [
+        &config.openai_api.api_key,
+        &webhook.api_key,
+        &webhook.callback.secret,
+    ];
+    let endpoints = webhook.endpoints.iter();
+    let endpoints = endpoints.flat_map(|e| [&e.api_key, &e.callback_secret]);
+    channels.into_iter().chain(endpoints).flatten().collect()
+}
+
 /// Workspace-relative paths that are never published: state, configuration, keys, MCP file.
 pub(crate) fn private_paths(config: &Config) -> Vec<String> {
     let mut all = vec![
@@ -479,23 +498,11 @@ pub(crate) fn private_paths(config: &Config) -> Vec<String> {
                 _ => None,
             }),
     );
-    let webhook = &config.webhook;
-    let channels = [
-        &config.openai_api.api_key,
-        &webhook.api_key,
-        &webhook.callback.secret,
-    ];
-    let endpoints = webhook.endpoints.iter();
-    let endpoints = endpoints.flat_map(|e| [&e.api_key, &e.callback_secret]);
-    all.extend(
-        channels
-            .into_iter()
-            .chain(endpoints)
-            .filter_map(|source| match source {
-                Some(SecretSource::File { path }) => Some(path.clone()),
-                _ => None,
-            }),
-    );
+    let channels = channel_secrets(config).into_iter();
+    all.extend(channels.filter_map(|source| match source {
+        SecretSource::File { path } => Some(path.clone()),
+        _ => None,
+    }));
     all.iter()
         .filter_map(|path| path.strip_prefix(&config.runtime.workspace).ok())
         .map(|path| path.to_string_lossy().into_owned())

@@ -1,6 +1,6 @@
 //! Starting confined processes: what the policy says, made concrete and handed to `mono-launch`.
 
-use crate::compose::{Places, has_http_servers};
+use crate::compose::{Places, channel_secrets, has_http_servers};
 use crate::input::ProcessId;
 use crate::memory::{Bound, Enforcement};
 use crate::process::Process;
@@ -495,7 +495,7 @@ fn hidden(config: &Config, socket: &Path) -> Vec<PathBuf> {
         .by_id
         .values()
         .filter_map(|p| p.api_key.as_ref());
-    for source in keys.chain(&config.openai_api.api_key) {
+    for source in keys.chain(channel_secrets(config)) {
         if let SecretSource::File { path } = source {
             all.push(path.clone());
         }

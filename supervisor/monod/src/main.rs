@@ -13,6 +13,7 @@ mod handover;
 mod input;
 mod launch;
 mod lifecycle;
+mod links;
 mod logbook;
 mod memory;
 mod operator;

@@ -17,7 +17,12 @@ use serde::Serialize;
 
 /// Roles that may live beside their successor. The owners of files can't: each holds its folder
 /// alone.
-pub(crate) const REPLACEABLE: [Role; 3] = [Role::Egress, Role::AppBridge, Role::ChannelOpenai];
+pub(crate) const REPLACEABLE: [Role; 4] = [
+    Role::Egress,
+    Role::AppBridge,
+    Role::ChannelOpenai,
+    Role::ChannelWebhook,
+];
 
 /// What a reload did.
 #[derive(Debug, Serialize)]
@@ -86,6 +91,9 @@ fn keep_fixed(running: &Config, new: &mut Config) -> Vec<&'static str> {
     fixed!("openaiApi.enabled", openai_api.enabled);
     fixed!("openaiApi.host", openai_api.host);
     fixed!("openaiApi.port", openai_api.port);
+    fixed!("webhook.enabled", webhook.enabled);
+    fixed!("webhook.host", webhook.host);
+    fixed!("webhook.port", webhook.port);
     fixed!("metrics.enabled", metrics.enabled);
     fixed!("metrics.host", metrics.host);
     fixed!("metrics.port", metrics.port);
@@ -161,10 +169,15 @@ impl Supervisor {
         let config = &mut loaded.config;
         let kept = keep_fixed(&self.config, config);
         // The bound address is what counts; it stays, so its need of a key stays too.
-        if config.openai_api.api_key.is_none() && self.listens_beyond_loopback() {
-            let message = "openaiApi.apiKey can't be taken away while the API listens beyond \
-                           loopback";
-            return Err(invalid(message.to_owned()));
+        for (role, section, key) in [
+            (Role::ChannelOpenai, "openaiApi", &config.openai_api.api_key),
+            (Role::ChannelWebhook, "webhook", &config.webhook.api_key),
+        ] {
+            if key.is_none() && self.listens_beyond_loopback(role) {
+                return Err(invalid(format!(
+                    "{section}.apiKey can't be taken away while it listens beyond loopback"
+                )));
+            }
         }
         // A key file or a variable that isn't there is found before anything is changed.
         let present = |role: &Role| self.slots.iter().any(|slot| slot.role == *role);
@@ -178,9 +191,9 @@ impl Supervisor {
         Ok((loaded, needs_restart))
     }
 
-    fn listens_beyond_loopback(&self) -> bool {
+    fn listens_beyond_loopback(&self, role: Role) -> bool {
         self.listeners
-            .get(&Role::ChannelOpenai)
+            .get(&role)
             .and_then(|listener| listener.local_addr().ok())
             .is_some_and(|address| !address.ip().is_loopback())
     }
@@ -230,6 +243,7 @@ impl Supervisor {
                 !(new.tools.mcp_servers.is_empty() && self.config.tools.mcp_servers.is_empty())
             }
             Role::ChannelOpenai => new.openai_api.api_key.is_some(),
+            Role::ChannelWebhook => compose::has_webhook_keys(new),
             _ => false,
         };
         let told = |config: &Config| {
@@ -330,12 +344,15 @@ mod tests {
         other.artifacts.retention.dry_run ^= true;
         other.openai_api.enabled ^= true;
         other.openai_api.host.push('0');
+        other.webhook.enabled ^= true;
+        other.webhook.host.push('0');
+        other.webhook.port += 1;
         other.metrics.enabled ^= true;
         other.metrics.host.push('0');
         other.metrics.port += 1;
         let kept = keep_fixed(&running.config, &mut new.config);
         let fixed = name_fixed(&kept, &running.fields, &mut new.fields);
-        assert_eq!((kept.len(), fixed.len()), (12, 12), "{kept:?}");
+        assert_eq!((kept.len(), fixed.len()), (15, 15), "{kept:?}");
     }
 
     #[test]

@@ -103,6 +103,9 @@ impl Supervisor {
         if parts.config.openai_api.enabled {
             roles.push(Role::ChannelOpenai);
         }
+        if parts.config.webhook.enabled {
+            roles.push(Role::ChannelWebhook);
+        }
         if parts.config.metrics.enabled {
             roles.push(Role::Metrics);
         }
@@ -469,6 +472,7 @@ impl Supervisor {
             _ => {}
         }
         self.take_over(id);
+        self.link(role);
         if !self.announced
             && self
                 .slots
