@@ -12,6 +12,7 @@ mod confinement;
 mod crashes;
 mod exposition;
 mod input;
+mod memory;
 mod metrics;
 mod openai;
 mod providers;

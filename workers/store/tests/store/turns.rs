@@ -144,7 +144,7 @@ fn a_run_begins_once_and_alone_in_its_conversation() {
 fn a_run_that_went_over_its_memory_has_failed_also_when_its_closed_channel_was_seen_first() {
     let dir = state();
     let mut store = open(dir.path());
-    let mut begin = |store: &mut mono_store::Store, id: &str| {
+    let begin = |store: &mut mono_store::Store, id: &str| {
         store
             .begin_run(&scope(id, CONVERSATION), &start(), 1000)
             .unwrap();
