@@ -3,13 +3,14 @@
 
 use crate::attack::live::wire::{MOST_DESCRIPTORS, Said, packet};
 use crate::attack::live::worker::Session;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use ipc_proto::edges::control::FromWorker;
 use ipc_proto::edges::control::{Probe, SandboxReport};
 use ipc_proto::frame::{HEADER, MAX_PACKET};
 use ipc_proto::message::Message;
 use ipc_proto::table::{CANCEL, CREDIT, FAULT, Phase};
 use ipc_proto::{MAGIC, Role, VERSION_MAX, VERSION_MIN};
+use mono_sys::attempt::{Hopeless, hopeless};
 use std::fs::File;
 use std::os::fd::AsRawFd;
 
@@ -32,6 +33,7 @@ use Phase::{Greeting, Serving, Starting};
 
 /// Kinds of messages: one that every worker may send once it serves, and some that it may not.
 const PONG: u16 = 0x0143;
+const FIGURES: u16 = 0x0149;
 const PING: u16 = 0x0104;
 const BEGIN_RUN: u16 = 0x0201;
 
@@ -187,9 +189,22 @@ pub const ATTACKS: &[Attack] = &[
         s.insist(&packet(PONG, 0, 1, &body), &[s.wire.raw()])
     }),
     attack("end-of-a-run-that-it-has-not", Serving, |s| s.seed(0x0148)),
+    attack("forbidden-call", Serving, |_| {
+        // It is held in the call until its end; an answer would be told as what it came to.
+        bail!("answered with {}", hopeless(Hopeless::Ptrace))
+    }),
     attack("pongs-without-a-ping", Serving, |s| {
         for seq in 0..50_000 {
             if s.wire.tell(0, &FromWorker::Pong { seq }, &[])? == Said::Full {
+                s.wait_for_room()?;
+            }
+        }
+        Ok(())
+    }),
+    // Where it may ask, it is told each time, as far as it listens.
+    attack("figures-without-end", Serving, |s| {
+        for _ in 0..5_000 {
+            if s.wire.tell(1, &FromWorker::Figures, &[])? == Said::Full {
                 s.wait_for_room()?;
             }
         }
@@ -239,6 +254,7 @@ fn own_kind(role: Role) -> u16 {
     match role {
         Role::Run => 0x0148,
         Role::AppBridge => 0x0146,
+        Role::Metrics => FIGURES,
         role if role.is_channel() => 0x0145,
         _ => PONG,
     }

@@ -22,12 +22,13 @@ use std::path::Path;
 pub type Outcomes = BTreeMap<String, BTreeMap<String, Outcome>>;
 
 /// The roles that a daemon starts a program of ours for.
-pub const ROLES: [&str; 6] = [
+pub const ROLES: [&str; 7] = [
     "store",
     "artifact",
     "egress",
     "app-bridge",
     "channel-openai",
+    "metrics",
     "run",
 ];
 

@@ -18,18 +18,21 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The programs that a daemon starts by way of its launcher.
-const WORKERS: [&str; 6] = [
+const WORKERS: [&str; 7] = [
     "mono-store",
     "mono-artifact",
     "mono-egress",
     "mono-app-bridge",
     "mono-channel",
+    "mono-metrics",
     "mono-run",
 ];
 /// An outcome comes within this, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Lines of a daemon's log that are shown with a failure.
 const SHOWN: usize = 40;
+/// How the supervisor names the forbidden call of an attack.
+const FORBIDDEN: &str = "ended by a forbidden system call: ptrace";
 /// A daemon with its workers has no more processes than this.
 const FEW: usize = 16;
 
@@ -110,7 +113,9 @@ fn until_in<T>(
 /// One attack from every worker at once.
 pub(super) fn control(programs: &Path, attack: &Attack) -> Result<Outcomes> {
     let libexec = libexec(programs, &WORKERS)?;
-    let mut daemon = setup(&libexec, attack.name)?.launch()?;
+    let mut setup = setup(&libexec, attack.name)?;
+    setup.config["metrics"] = json!({ "enabled": true, "port": 0 });
+    let mut daemon = setup.launch()?;
     let pid = daemon.pid();
     let mut all = Outcomes::new();
     for role in ROLES {
@@ -125,6 +130,11 @@ pub(super) fn control(programs: &Path, attack: &Attack) -> Result<Outcomes> {
                 .iter()
                 .any(|line| line.contains("WARN") && line.contains("SIGKILL"));
             let quiet = attack.name == "packet-of-nothing";
+            // Said by who ended it, and again of the process that ended.
+            let forbidden = lines.iter().filter(|line| line.contains(FORBIDDEN)).count();
+            if forbidden >= 2 {
+                return (attack.name == "forbidden-call").then_some(Outcome::Ended);
+            }
             (end && (reason || quiet)).then_some(Outcome::Ended)
         })?;
         let made = || BTreeMap::from([(attack.name.to_owned(), came.clone())]);
@@ -206,6 +216,7 @@ pub(super) fn search(programs: &Path) -> Result<Outcomes> {
     fs::write(folder.join("model.key"), &canaries.key)?;
     fs::set_permissions(folder.join("model.key"), PermissionsExt::from_mode(0o600))?;
     setup.config["providers"]["test"]["apiKeyFile"] = json!("model.key");
+    setup.config["metrics"] = json!({ "enabled": true, "port": 0 });
     // Somewhere in the configuration, where no worker has a use for it.
     let unused = format!("https://{}.invalid/v1", canaries.configuration);
     setup.config["providers"]["unused"] = json!({ "baseUrl": unused, "wire": "openai-chat" });
