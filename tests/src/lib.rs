@@ -12,4 +12,5 @@ pub mod model;
 pub mod node;
 pub mod processes;
 pub mod program;
+pub mod receiver;
 pub mod send;
