@@ -5,11 +5,13 @@
 use ipc_proto::Role;
 use mono_sys::attempt::{Hopeless, hopeless};
 use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use policy::probe::Outside;
 use policy::{inforce, probe, stage2};
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::process::Command;
@@ -27,6 +29,24 @@ fn main() {
         };
         println!("{argument} = {outcome}");
     }
+}
+
+/// Descriptors in one message, which is what the kernel allows.
+const IN_ONE: usize = 253;
+
+/// Sends itself descriptors and receives none, until the kernel takes no more.
+fn send_descriptors() -> io::Result<String> {
+    // Held on their way until this process ends.
+    let (ours, theirs) = UnixStream::pair()?;
+    std::mem::forget(theirs);
+    let raw = [ours.as_raw_fd(); IN_ONE];
+    for _ in 0..1_000 {
+        let rights = [ControlMessage::ScmRights(&raw)];
+        let parts = [IoSlice::new(b"x")];
+        let flags = MsgFlags::MSG_DONTWAIT;
+        sendmsg::<()>(ours.as_raw_fd(), &parts, &rights, flags, None)?;
+    }
+    Ok("no end".to_owned())
 }
 
 fn act(what: &str, object: &str) -> io::Result<String> {
@@ -89,6 +109,7 @@ fn act(what: &str, object: &str) -> io::Result<String> {
             println!("held");
             io::stdin().read(&mut [0]).map(|_| done(()))
         }
+        "send-descriptors" => send_descriptors(),
         "unix" => UnixStream::connect(object).map(|_| done(())),
         "run" => {
             let output = Command::new("/bin/sh").args(["-c", object]).output()?;

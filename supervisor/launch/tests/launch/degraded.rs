@@ -49,6 +49,19 @@ fn without_namespaces_landlock_and_the_filters_still_hold() {
 }
 
 #[test]
+fn without_namespaces_a_forbidden_call_is_named_too() {
+    let mut fixture = Fixture::new();
+    fixture.degraded = true;
+    for role in [Role::Run, Role::Store] {
+        let stage2 = format!("stage2:{role}");
+        let ended = fixture.probe(role, &[&stage2, "hopeless:ptrace"]);
+        assert_eq!(ended.status, ExitStatus::Signalled(9), "{ended:?}");
+        let calls: Vec<_> = ended.forbidden.iter().map(|found| found.call).collect();
+        assert_eq!(calls, ["ptrace"], "{role}");
+    }
+}
+
+#[test]
 fn every_worker_of_ours_holds_without_namespaces() {
     let mut fixture = Fixture::new();
     fixture.degraded = true;

@@ -349,6 +349,18 @@ fn a_launch_whose_listener_nobody_takes_fails_at_its_own_step() {
 }
 
 #[test]
+fn a_user_s_descriptors_on_their_way_keep_no_process_from_sending_its_listener() {
+    let fixture = Fixture::new();
+    let held = fixture.hold(Role::Run, &["send-descriptors"]);
+    // Another of the same user, to whom the kernel now refuses at the limit of a run.
+    let ended = fixture.probe(Role::Run, &["send-descriptors", "hopeless:ptrace"]);
+    assert_eq!(ended.of("send-descriptors"), "ETOOMANYREFS", "{ended:?}");
+    ended_for(&ended, "ptrace");
+    drop(held.input);
+    assert_eq!(wait(&held.child.pidfd).unwrap(), ExitStatus::Exited(0));
+}
+
+#[test]
 fn a_forbidden_call_that_nobody_listens_for_is_not_made() {
     let fixture = Fixture::new();
     let mut launch = policy::compile(Role::Run, &fixture.context(Role::Run)).unwrap();
