@@ -1,6 +1,7 @@
 //! Control groups of version 2, made in the part of the hierarchy that the daemon has to itself
 //! (cgroup-v2 of the kernel's admin guide, "Delegation" and "Memory").
 
+use ipc_proto::Role;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -104,10 +105,14 @@ impl Groups {
         Ok(Self::cleared(own))
     }
 
-    /// Removes what an earlier daemon left behind. Groups with processes stay.
+    /// Removes what an earlier daemon left behind. Groups with processes stay, and so does what
+    /// systemd makes there for commands of the unit.
     fn cleared(base: &Path) -> Self {
         for entry in fs::read_dir(base).into_iter().flatten().flatten() {
-            if entry.file_name() != SUPERVISOR && entry.file_type().is_ok_and(|t| t.is_dir()) {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            let mut bounded = [Role::Run, Role::McpServer].into_iter();
+            if bounded.any(|role| name.starts_with(&format!("{role}-"))) {
                 let _ = fs::remove_dir(entry.path());
             }
         }
@@ -233,11 +238,15 @@ mod tests {
     #[test]
     fn a_delegated_group_is_taken_and_the_daemon_moves_into_its_leaf() {
         let own = group("cpu memory pids\n", &me());
-        fs::create_dir(own.path().join("run-7")).unwrap();
+        for left in ["run-7", "mcp-server-9", ".control"] {
+            fs::create_dir(own.path().join(left)).unwrap();
+        }
         let groups = Groups::take(own.path()).unwrap();
         let leaf = own.path().join(SUPERVISOR);
         assert_eq!(text(&leaf, PROCESSES), me().trim());
-        assert!(!own.path().join("run-7").exists(), "left by an earlier one");
+        let there =
+            ["run-7", "mcp-server-9", ".control"].map(|name| own.path().join(name).exists());
+        assert_eq!(there, [false, false, true], "left by an earlier one");
 
         // The kernel adds to the list what is written with a plus.
         fs::write(own.path().join(CHILDREN), "memory pids\n").unwrap();

@@ -296,6 +296,7 @@ mod tests {
             ("timeout", 504),
             ("context_limit", 400),
             ("worker_lost", 500),
+            ("memory_limit", 500),
             ("internal", 500),
         ] {
             assert_eq!(
