@@ -423,6 +423,51 @@ mod tests {
         assert_eq!(wait(&child.pidfd).unwrap(), ExitStatus::Exited(0));
     }
 
+    /// The folder of this process's control group of version 2; none on a system without.
+    fn own_group() -> Option<std::path::PathBuf> {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap();
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let place = mounts.lines().find(|line| line.contains(" cgroup2 "))?;
+        Some(std::path::Path::new(place.split(' ').nth(1)?).join(own))
+    }
+
+    #[test]
+    fn a_child_begins_in_its_control_group_or_not_at_all() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let exe = File::open("/bin/sh").unwrap();
+        let waiting = |group: &File| {
+            spawn(&Spawn {
+                exe: exe.as_fd(),
+                argv: vec![c"sh".into(), c"-c".into(), c"read line".into()],
+                env: vec![],
+                fds: vec![(reader.as_fd(), 0)],
+                namespaces: Namespaces::NONE,
+                id_map: None,
+                cgroup: Some(group.as_fd()),
+            })
+        };
+        let no_group = waiting(&File::open("/proc").unwrap()).unwrap_err();
+        assert_eq!(no_group.step, Step::Clone);
+        // Who may make a group may also start something in it.
+        let name = format!("mono-sys-test-{}", std::process::id());
+        let group = own_group().map(|own| own.join(&name));
+        let Some(group) = group.filter(|group| std::fs::create_dir(group).is_ok()) else {
+            assert!(!nix::unistd::geteuid().is_root(), "root can make no group");
+            return;
+        };
+        let child = waiting(&File::open(&group).unwrap());
+        let place = child.as_ref().map(|child| {
+            let place = std::fs::read_to_string(format!("/proc/{}/cgroup", child.pid));
+            pidfd_signal(&child.pidfd, libc::SIGKILL).unwrap();
+            wait(&child.pidfd).unwrap();
+            place.unwrap()
+        });
+        std::fs::remove_dir(&group).unwrap();
+        let place = place.unwrap();
+        assert!(place.contains(&format!("/{name}\n")), "{place}");
+    }
+
     #[test]
     fn a_running_child_is_signalled_by_its_pidfd_and_reaped_once() {
         let (reader, _writer) = std::io::pipe().unwrap();
