@@ -254,7 +254,11 @@ pub fn spawn(request: &Spawn<'_>) -> Result<Child, SpawnError> {
         nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(|errno| failed(Step::ReportPipe)(errno.into()))
     };
     let (reader, writer) = pipe()?;
-    let (held, release) = pipe()?;
+    // Without namespaces of its own it has the caller's: nothing to look at.
+    let hold = match request.namespaces {
+        Namespaces::NONE => None,
+        _ => Some(pipe()?),
+    };
     let mut prepared = Prepared {
         argv,
         env,
@@ -262,17 +266,23 @@ pub fn spawn(request: &Spawn<'_>) -> Result<Child, SpawnError> {
         used,
         exe: request.exe.as_raw_fd(),
         report: writer.as_raw_fd(),
-        hold: held.as_raw_fd(),
+        hold: hold.as_ref().map(|(held, _)| held.as_raw_fd()),
         uid_map: request.id_map.map(|ids| map(ids.uid)).unwrap_or_default(),
         gid_map: request.id_map.map(|ids| map(ids.gid)).unwrap_or_default(),
         map_ids: wants_user,
     };
 
     let mut child = clone_child(&mut prepared, request).map_err(failed(Step::Clone))?;
-    child.namespaces = differing_namespaces(child.pid).ok();
-    // Now it may go on. A child that is gone already has told why.
-    let _ = nix::unistd::write(&release, &[0]);
-    drop((writer, held));
+    child.namespaces = match &hold {
+        Some((_, release)) => {
+            let seen = differing_namespaces(child.pid).ok();
+            // Now it may go on. A child that is gone already has told why.
+            let _ = nix::unistd::write(release, &[0]);
+            seen
+        }
+        None => Some(Vec::new()),
+    };
+    drop((writer, hold));
     let mut report = [0_u8; 8];
     let got = read_full(reader.as_fd(), &mut report).map_err(failed(Step::ReportPipe))?;
     if got == 0 {

@@ -33,47 +33,40 @@ pub(crate) enum Programs<'a> {
     Product,
     /// Also what the tests start.
     WithTests,
-    /// These.
+    /// These, and the launcher.
     Named(&'a [&'a str]),
 }
 
-/// Programs that are linked statically when they are optimised: they are started for every turn,
-/// and what the dynamic linker does is a fifth of the run worker's start. Neither looks up names
-/// of hosts or users, for which a static C library would load parts of another. They stay
-/// position-independent.
-const STATIC: [&str; 2] = ["mono-launch", "mono-run"];
+/// The program that is linked statically when it is optimised: the launcher runs before every
+/// process, and the dynamic linker is a fifth of its time. It looks up no names of hosts or users,
+/// for which a static C library would load parts of another. It stays position-independent.
+const STATIC: &str = "mono-launch";
 
 /// Builds programs of the workspace; progress goes to standard error.
 pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
-    let is_static = |name: &str| release && STATIC.contains(&name);
-    let wanted = |name: &str| match programs {
-        Programs::Named(names) => names.contains(&name),
-        Programs::Product | Programs::WithTests => true,
-    };
     let mut command = cargo();
     command.args(["build", "--workspace", "--locked"]);
     match programs {
         Programs::Named(names) => {
-            let dynamic = names.iter().filter(|name| !is_static(name));
-            command.args(dynamic.flat_map(|name| ["--bin", name]));
+            let launcher = (!release).then_some(&STATIC);
+            let names = names.iter().chain(launcher);
+            command.args(names.flat_map(|name| ["--bin", name]));
         }
         Programs::Product | Programs::WithTests => {
             command.args(["--bins", "--exclude", "xtask"]);
-            let excluded = STATIC.iter().filter(|name| is_static(name));
-            command.args(excluded.flat_map(|name| ["--exclude", name]));
         }
     }
     if programs == Programs::Product {
         command.args(["--exclude", "mono-tests"]);
     }
     if release {
-        command.arg("--release");
+        command.args(["--release", "--exclude", STATIC]);
     }
     run(command)?;
-    for name in STATIC.iter().filter(|name| is_static(name) && wanted(name)) {
+    if release {
         let mut command = cargo();
-        command.args(["rustc", "--release", "--locked", "--package", name]);
-        command.args(["--bin", name, "--", "-C", "target-feature=+crt-static"]);
+        command.args(["rustc", "--release", "--locked", "--package", STATIC]);
+        command.args(["--bin", STATIC, "--", "-C", "target-feature=+crt-static"]);
         run(command)?;
     }
     Ok(folder(release))

@@ -19,8 +19,9 @@ pub(super) struct Prepared {
     pub(super) used: Vec<bool>,
     pub(super) exe: RawFd,
     pub(super) report: RawFd,
-    /// One byte comes here when the parent has looked at what it started.
-    pub(super) hold: RawFd,
+    /// One byte comes here when the parent has looked at what it started; nothing to wait for
+    /// when there is nothing to look at.
+    pub(super) hold: Option<RawFd>,
     pub(super) uid_map: Vec<u8>,
     pub(super) gid_map: Vec<u8>,
     pub(super) map_ids: bool,
@@ -55,7 +56,9 @@ fn set_up(prepared: &mut Prepared) -> Result<std::convert::Infallible, (Step, c_
     place_descriptors(prepared)?;
     reset_signals();
     // The parent looks in the meantime; what follows changes what it could see.
-    wait_for_parent(prepared.hold)?;
+    if let Some(hold) = prepared.hold {
+        wait_for_parent(hold)?;
+    }
     if prepared.map_ids {
         map_ids(prepared)?;
         keep_capabilities()?;
@@ -148,7 +151,9 @@ fn place_descriptors(prepared: &mut Prepared) -> Result<(), (Step, c_int)> {
             .map(|lifted| lifted as RawFd)
         };
         prepared.report = lift(prepared.report)?;
-        prepared.hold = lift(prepared.hold)?;
+        if let Some(hold) = &mut prepared.hold {
+            *hold = lift(*hold)?;
+        }
         prepared.exe = lift(prepared.exe)?;
         for (source, _) in &mut prepared.moves {
             *source = lift(*source)?;
