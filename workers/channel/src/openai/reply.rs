@@ -483,6 +483,34 @@ mod tests {
         }
     }
 
+    /// A part that can't be read is told as one, in both forms, and takes nothing else away.
+    #[test]
+    fn hostile_parts_are_outcomes_of_their_own() {
+        let mut hostile = done(vec![attachment()]);
+        for part in ["null", "7", r#"{"type":"video","name":"secret"}"#] {
+            let part = serde_json::from_str(part).unwrap();
+            hostile.parts.as_array_mut().unwrap().push(part);
+        }
+        let expected = serde_json::to_string(&of_parts(&hostile.parts)).unwrap();
+        assert_eq!(expected.matches("partIndex").count(), 4);
+        let whole = completion(&head(), &hostile, "", &[]);
+        let chunk = &ending(&head(), &hostile, false)[0];
+        for bytes in [&whole, chunk] {
+            let text = std::str::from_utf8(bytes).unwrap();
+            assert!(
+                text.contains(&format!("\"reply_part_outcomes\":{expected}")),
+                "{text}"
+            );
+            assert!(!text.contains("secret"));
+        }
+        for nothing in ["null", "[]", "{}", "7"] {
+            hostile.parts = serde_json::from_str(nothing).unwrap();
+            let whole = completion(&head(), &hostile, "", &[]);
+            assert!(!std::str::from_utf8(&whole).unwrap().contains("mono_agent"));
+            assert_eq!(ending(&head(), &hostile, false).len(), 2);
+        }
+    }
+
     #[test]
     fn every_chunk_is_exact() {
         let head = head();
