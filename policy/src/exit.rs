@@ -141,7 +141,7 @@ impl Step {
             }
             Step::Filter => "the kernel needs CONFIG_SECCOMP_FILTER",
             Step::Listener => {
-                "a container around monod already takes notice of system calls, and the kernel lets only one do so: turn that off for it"
+                "if something around monod already takes notice of system calls (a container engine may), turn that off: the kernel lets only one do so; else raise the hard limit of open files (LimitNOFILE=)"
             }
             Step::Execute => {
                 "the program must exist inside the sandbox and be executable for the role's user"
