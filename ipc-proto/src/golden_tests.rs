@@ -226,6 +226,7 @@ fn vectors() -> Vectors {
             id: text("id"),
             integrity_id: Some(text("sha256:00")),
             delivery: Some(scope().delivery),
+            run: Some(scope().run),
         },
         artifact::Request::List {
             limit: 20,

@@ -12,3 +12,4 @@ pub mod mount;
 pub mod network;
 pub mod process;
 pub mod seccomp_notify;
+pub mod writeback;

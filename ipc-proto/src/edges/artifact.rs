@@ -1,7 +1,7 @@
 //! Requests to the artifact worker (spec s0, "Publishing a reply file"; facts 5.3).
 
 use crate::Body;
-use crate::ids::ConversationId;
+use crate::ids::{ConversationId, RunId};
 use crate::message::Edge;
 use crate::messages;
 use crate::reply::ReplyPart;
@@ -55,6 +55,26 @@ pub struct ArtifactRecord {
     pub expires_at: String,
 }
 
+/// What is kept, and what may be, as an operator sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactUsage {
+    /// Bytes charged: contents, a manifest's bound for each, what is being written or removed, and
+    /// what lies in the folder and is nobody's.
+    pub used_bytes: u64,
+    /// The durable ceiling for them.
+    pub ceiling_bytes: u64,
+    /// Artifacts, finalised or not.
+    pub count: u64,
+    /// `artifacts.retention.maxCount`.
+    pub max_count: u64,
+    /// Artifacts that have expired or are over the count, and are still there: those of the last
+    /// minute, or all of them where retention only reports.
+    pub due: u64,
+    /// Retention only reports (`artifacts.retention.dryRun`).
+    pub dry_run: bool,
+}
+
 /// A page of artifacts, as JSON in a body.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -64,6 +84,9 @@ pub struct ArtifactPage {
     /// Opaque; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+    /// What is kept in all, not only on this page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<ArtifactUsage>,
 }
 
 messages! {
@@ -94,6 +117,9 @@ messages! {
             integrity_id: Option<String>,
             /// The conversation that it must be bound to; the supervisor may leave it out.
             delivery: Option<ConversationId>,
+            /// The run whose reply, the message, it must be part of; the supervisor may leave it
+            /// out.
+            run: Option<RunId>,
         } = 0x0304,
         /// From the supervisor: newest first, keyset pages.
         List {

@@ -75,7 +75,8 @@ pub(crate) async fn run(
 
 fn list(page: &ArtifactPage, screen: &mut Screen) -> Result<(), CtlError> {
     if page.artifacts.is_empty() {
-        return screen.line("no artifacts");
+        screen.line("no artifacts")?;
+        return usage(page, screen);
     }
     let mut rows = Rows::new(&["ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES", "RUN"]);
     for artifact in &page.artifacts {
@@ -90,13 +91,34 @@ fn list(page: &ArtifactPage, screen: &mut Screen) -> Result<(), CtlError> {
         ]);
     }
     screen.line(&rows.text())?;
-    match &page.next_cursor {
-        Some(cursor) => screen.line(&format!(
+    if let Some(cursor) = &page.next_cursor {
+        screen.line(&format!(
             "more: monoctl artifacts list --cursor {}",
             shell_word(cursor)
-        )),
-        None => Ok(()),
+        ))?;
     }
+    usage(page, screen)
+}
+
+/// What is kept beside what may be; an older daemon doesn't say.
+fn usage(page: &ArtifactPage, screen: &mut Screen) -> Result<(), CtlError> {
+    let Some(usage) = &page.usage else {
+        return Ok(());
+    };
+    screen.line(&format!(
+        "kept: {} of {} files, {} of {}",
+        usage.count,
+        usage.max_count,
+        size(usage.used_bytes),
+        size(usage.ceiling_bytes)
+    ))?;
+    if usage.dry_run && usage.due > 0 {
+        screen.line(&format!(
+            "retention would remove {} of them; artifacts.retention.dryRun is set, and the log of the artifact worker names them",
+            usage.due
+        ))?;
+    }
+    Ok(())
 }
 
 /// The bytes are those of the record: nobody on the way changed or cut them.
@@ -160,6 +182,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::screen::tests::screen;
+    use ipc_proto::edges::artifact::ArtifactUsage;
 
     fn record(bytes: &[u8]) -> ArtifactRecord {
         ArtifactRecord {
@@ -224,6 +247,14 @@ mod tests {
         let page = ArtifactPage {
             artifacts: vec![record(b"abc")],
             next_cursor: Some("c1".into()),
+            usage: Some(ArtifactUsage {
+                used_bytes: 3 * 1024 * 1024,
+                ceiling_bytes: 256 * 1024 * 1024,
+                count: 3,
+                max_count: 50_000,
+                due: 2,
+                dry_run: true,
+            }),
         };
         let (mut screen, out, _) = screen(false, true);
         list(&page, &mut screen).unwrap();
@@ -231,7 +262,17 @@ mod tests {
             out.text(),
             " ID  NAME         TYPE      SIZE  CREATED               EXPIRES               RUN\n \
              a1  x\\u{1b}.csv  text/csv  3 B   2026-01-02T03:04:05Z  2027-01-02T03:04:05Z  r1\n\
-             more: monoctl artifacts list --cursor c1\n"
+             more: monoctl artifacts list --cursor c1\n\
+             kept: 3 of 50000 files, 3.0 MiB of 256.0 MiB\n\
+             retention would remove 2 of them; artifacts.retention.dryRun is set, and the log of the artifact worker names them\n"
         );
+    }
+
+    #[test]
+    fn an_empty_page_and_a_daemon_that_does_not_count() {
+        let page: ArtifactPage = serde_json::from_value(json!({ "artifacts": [] })).unwrap();
+        let (mut screen, out, _) = screen(false, true);
+        list(&page, &mut screen).unwrap();
+        assert_eq!(out.text(), "no artifacts\n");
     }
 }

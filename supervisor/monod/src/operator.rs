@@ -217,6 +217,7 @@ impl Supervisor {
                     id,
                     integrity_id: None,
                     delivery: None,
+                    run: None,
                 };
                 forward(self.artifact.clone(), request, take, responder);
             }

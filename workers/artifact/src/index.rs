@@ -5,6 +5,7 @@ use crate::manifest::Manifest;
 use crate::quota::{NoRoom, Quota};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use uuid::Uuid;
 
 /// `artifacts.retention.*` of the configuration.
@@ -24,6 +25,35 @@ impl Retention {
     pub fn keep(&self) -> jiff::SignedDuration {
         jiff::SignedDuration::from_hours(24 * i64::from(self.max_age_days.max(1)))
     }
+}
+
+/// Why retention removes an artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Past its time.
+    Expired,
+    /// Among the oldest of too many.
+    OverCount,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "expired",
+            Self::OverCount => "over artifacts.retention.maxCount",
+        })
+    }
+}
+
+/// What retention removes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Which artifact.
+    pub id: Uuid,
+    /// Its content in bytes.
+    pub size: u64,
+    /// Why.
+    pub reason: Reason,
 }
 
 /// Where an artifact stands in the listing: newest first, ids break ties.
@@ -69,6 +99,8 @@ pub struct Index {
     active: BTreeMap<Uuid, u64>,
     /// Names in staging that nobody works on, with the size charged: swept after the grace.
     leftovers: BTreeMap<String, u64>,
+    /// Entries that were to go and could not be moved: shown to nobody, tried again.
+    doomed: BTreeSet<Uuid>,
 }
 
 impl Index {
@@ -81,6 +113,7 @@ impl Index {
             quota: Quota::new(ceiling),
             active: BTreeMap::new(),
             leftovers: BTreeMap::new(),
+            doomed: BTreeSet::new(),
         }
     }
 
@@ -88,6 +121,12 @@ impl Index {
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.quota.used()
+    }
+
+    /// Bytes that may be charged.
+    #[must_use]
+    pub const fn ceiling(&self) -> u64 {
+        self.quota.ceiling()
     }
 
     /// Number of artifacts, finalised or not.
@@ -102,10 +141,10 @@ impl Index {
         self.entries.is_empty()
     }
 
-    /// One artifact.
+    /// One artifact, unless it is about to go.
     #[must_use]
     pub fn get(&self, id: Uuid) -> Option<&Manifest> {
-        self.entries.get(&id)
+        self.entries.get(&id).filter(|_| !self.doomed.contains(&id))
     }
 
     /// Charges a publication before its first byte.
@@ -134,18 +173,31 @@ impl Index {
         }
     }
 
-    /// Takes an entry out of sight before its bytes go; [`Index::gone`] or [`Index::publish`]
-    /// must follow.
+    /// Takes an entry out of sight before its bytes go; [`Index::gone`] or [`Index::doom`] must
+    /// follow.
     pub fn hide(&mut self, id: Uuid) -> Option<Manifest> {
         let manifest = self.entries.remove(&id)?;
         self.by_age.remove(&Position::of(&manifest));
         self.active.insert(id, manifest.size_bytes);
+        self.doomed.remove(&id);
         Some(manifest)
     }
 
     /// A hidden entry left the live namespace. What could not be removed stays charged.
     pub fn gone(&mut self, id: Uuid, removed: bool) {
         self.abandon(id, removed);
+    }
+
+    /// A hidden entry could not leave the live namespace: it still takes its room.
+    pub fn doom(&mut self, manifest: Manifest) {
+        self.doomed.insert(manifest.id);
+        self.publish(manifest);
+    }
+
+    /// Entries that were to go and did not yet.
+    #[must_use]
+    pub fn doomed(&self) -> Vec<Uuid> {
+        self.doomed.iter().copied().collect()
     }
 
     /// Replaces an entry that was rewritten in place; its times and size are the same.
@@ -216,7 +268,7 @@ impl Index {
     /// What retention removes now, oldest first: what has expired, then what is over the count.
     /// Artifacts of runs that are not finalised are their runs' business and not counted.
     #[must_use]
-    pub fn due(&self, retention: &Retention, now: Timestamp) -> Vec<Uuid> {
+    pub fn due(&self, retention: &Retention, now: Timestamp) -> Vec<Due> {
         let finalised = || {
             self.by_age
                 .iter()
@@ -226,12 +278,21 @@ impl Index {
         let alive = finalised().filter(|m| m.expires_at > now).count() as u64;
         let mut excess = alive.saturating_sub(retention.max_count);
         finalised()
-            .filter(|m| {
-                let over = m.expires_at > now && excess > 0;
-                excess -= u64::from(over);
-                over || m.expires_at <= now
+            .filter_map(|m| {
+                let reason = if m.expires_at <= now {
+                    Reason::Expired
+                } else if excess > 0 {
+                    excess -= 1;
+                    Reason::OverCount
+                } else {
+                    return None;
+                };
+                Some(Due {
+                    id: m.id,
+                    size: m.size_bytes,
+                    reason,
+                })
             })
-            .map(|m| m.id)
             .collect()
     }
 }
@@ -299,6 +360,16 @@ mod tests {
         index.swept(&id.to_string());
         index.swept(&id.to_string());
         assert_eq!(index.used(), 0);
+        // What can't even be moved keeps its charge and is shown to nobody.
+        index.begin(id, 5).unwrap();
+        index.publish(manifest(1, 0, true));
+        let hidden = index.hide(id).unwrap();
+        index.doom(hidden);
+        assert_eq!((index.used(), index.doomed()), (charge(5), vec![id]));
+        assert!(index.get(id).is_none());
+        assert!(index.hide(id).is_some() && index.doomed().is_empty());
+        index.gone(id, true);
+        assert_eq!(index.used(), 0);
         // What is found counts although there is no room.
         (0..4).for_each(|_| index.quarantine(5));
         assert!(index.begin(id, 0).is_err());
@@ -317,17 +388,17 @@ mod tests {
             index.publish(manifest(id, created, finalised));
         }
         let due = |count, now| {
-            index
-                .due(&retention(count), at(now))
-                .iter()
-                .map(Uuid::as_u128)
+            let due = index.due(&retention(count), at(now));
+            due.iter()
+                .map(|due| (due.id.as_u128(), due.reason))
                 .collect::<Vec<_>>()
         };
-        assert_eq!(due(10, 99_999), [] as [u128; 0]);
-        assert_eq!(due(10, 100_000), [1]);
-        assert_eq!(due(2, 100_000), [1, 2]);
-        assert_eq!(due(2, 99_999), [1, 2]);
-        assert_eq!(due(10, 1_000_000), [1, 2, 3, 4]);
+        use Reason::{Expired, OverCount};
+        assert_eq!(due(10, 99_999), []);
+        assert_eq!(due(10, 100_000), [(1, Expired)]);
+        assert_eq!(due(2, 100_000), [(1, Expired), (2, OverCount)]);
+        assert_eq!(due(2, 99_999), [(1, OverCount), (2, OverCount)]);
+        assert_eq!(due(10, 1_000_000), [1, 2, 3, 4].map(|id| (id, Expired)));
     }
 
     #[test]
@@ -378,9 +449,9 @@ mod tests {
             for (n, time) in times.iter().enumerate() {
                 index.publish(manifest(n as u128, *time, true));
             }
-            for id in index.due(&retention(count), at(now)) {
-                prop_assert!(index.hide(id).is_some());
-                index.gone(id, true);
+            for due in index.due(&retention(count), at(now)) {
+                prop_assert!(index.hide(due.id).is_some());
+                index.gone(due.id, true);
             }
             prop_assert!(index.len() as u64 <= count);
             prop_assert!(index.entries.values().all(|m| m.expires_at > at(now)));

@@ -48,6 +48,12 @@ impl Quota {
         self.used
     }
 
+    /// The bound.
+    #[must_use]
+    pub const fn ceiling(&self) -> u64 {
+        self.ceiling
+    }
+
     /// Charges a new artifact of `size` bytes.
     ///
     /// # Errors

@@ -4,11 +4,11 @@
 use crate::Code;
 use crate::copy::{CopyError, copy_hashed};
 use crate::dir::is_regular;
-use crate::index::Position;
+use crate::index::{Position, Retention};
 use crate::manifest::{MAX_MANIFEST, Manifest, integrity_id};
 use crate::shelf::{CONTENT, METADATA, Shelf};
-use ipc_proto::ConversationId;
-use ipc_proto::edges::artifact::ArtifactPage;
+use ipc_proto::edges::artifact::{ArtifactPage, ArtifactUsage};
+use ipc_proto::{ConversationId, RunId};
 use jiff::Timestamp;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
@@ -28,7 +28,8 @@ pub const MAX_PAGE: u32 = 100;
 /// Why an artifact is not handed out.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// No such id, not finalised, or bound to another conversation: not told apart.
+    /// No such id, not finalised, bound to another conversation, or part of another message: not
+    /// told apart.
     #[error("no such artifact for this reader")]
     Missing,
     /// Past its time.
@@ -72,13 +73,28 @@ pub struct Wish<'a> {
     pub integrity_id: Option<&'a str>,
     /// The conversation it must be bound to; operators may do without.
     pub delivery: Option<&'a ConversationId>,
+    /// The run whose reply it must be part of; operators may do without.
+    pub run: Option<&'a RunId>,
+}
+
+impl<'a> Wish<'a> {
+    /// An operator's: whoever it belongs to.
+    #[must_use]
+    pub const fn of(id: &'a str) -> Self {
+        Self {
+            id,
+            integrity_id: None,
+            delivery: None,
+            run: None,
+        }
+    }
 }
 
 impl Shelf {
     /// Verifies an artifact and gives a sealed memory file with exactly the verified bytes, its
     /// offset at the start.
     ///
-    /// Spec s0, "Machine delivery outcome wire contract": ownership, expiry, expected integrity
+    /// Spec s0, "Machine delivery outcome wire contract": ownership of conversation and message, expiry, expected integrity
     /// id, then manifest, size and hash of what is retained.
     ///
     /// # Errors
@@ -113,7 +129,9 @@ impl Shelf {
         let Some(bound) = &manifest.delivery else {
             return Err(ReadError::Missing);
         };
-        if wish.delivery.is_some_and(|asked| asked != bound) {
+        let foreign = wish.delivery.is_some_and(|asked| asked != bound)
+            || wish.run.is_some_and(|asked| *asked != manifest.run_id);
+        if foreign {
             return Err(ReadError::Missing);
         }
         if manifest.expires_at <= now {
@@ -140,7 +158,22 @@ impl Shelf {
         Some(ArtifactPage {
             artifacts: page.into_iter().map(Manifest::record).collect(),
             next_cursor: next.map(|position| position.cursor()),
+            usage: None,
         })
+    }
+
+    /// What is kept, beside what may be.
+    #[must_use]
+    pub fn usage(&self, retention: &Retention, now: Timestamp) -> ArtifactUsage {
+        let index = self.index();
+        ArtifactUsage {
+            used_bytes: index.used(),
+            ceiling_bytes: index.ceiling(),
+            count: index.len() as u64,
+            max_count: retention.max_count,
+            due: index.due(retention, now).len() as u64,
+            dry_run: retention.dry_run,
+        }
     }
 }
 

@@ -376,18 +376,21 @@ fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec
             id,
             integrity_id,
             delivery,
+            run,
         } => {
+            let anyones = integrity_id.is_none() || delivery.is_none() || run.is_none();
             // Only an operator may read without saying for whom.
-            if role != Role::Monod && (integrity_id.is_none() || delivery.is_none()) {
+            if role != Role::Monod && anyones {
                 return Err(Fault::new(
                     "forbidden",
-                    "a channel names the conversation and the integrity id",
+                    "a channel names the conversation, the run and the integrity id",
                 ));
             }
             let wish = Wish {
                 id,
                 integrity_id: integrity_id.as_deref(),
                 delivery: delivery.as_ref(),
+                run: run.as_ref(),
             };
             match desk.shelf.read(wish, Timestamp::now()) {
                 Ok((manifest, sealed)) => {
@@ -401,10 +404,11 @@ fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec
             }
         }
         Request::List { limit, cursor } => {
-            let page = desk
+            let mut page = desk
                 .shelf
                 .list(*limit, cursor.as_deref())
                 .ok_or_else(|| Fault::new("invalid_cursor", "not a cursor of this list"))?;
+            page.usage = Some(desk.shelf.usage(&desk.retention, Timestamp::now()));
             let (page, fd) = Body::pack_json(&page).map_err(internal)?;
             Ok((Reply::Artifacts { page }, fd.into_iter().collect()))
         }

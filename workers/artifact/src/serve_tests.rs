@@ -111,6 +111,17 @@ fn open(id: &str, integrity: Option<&str>, delivery: Option<&str>) -> Request {
         id: id.to_owned(),
         integrity_id: integrity.map(str::to_owned),
         delivery: delivery.map(conversation),
+        run: Some(RunId::parse("run-1").unwrap()),
+    }
+}
+
+/// As [`open`], for an operator.
+fn open_any(id: &str) -> Request {
+    Request::Open {
+        id: id.to_owned(),
+        integrity_id: None,
+        delivery: None,
+        run: None,
     }
 }
 
@@ -178,30 +189,153 @@ async fn a_file_goes_from_a_run_to_the_reader_of_its_delivery_conversation() {
         ("hello", 5, Some("physical"))
     );
     assert!(fds.is_empty());
+}
 
-    for (integrity, delivery, code) in [
-        (integrity.as_str(), "elsewhere", "artifact_missing"),
-        (
-            &integrity_id(&[0; 32]),
-            "physical",
-            "artifact_integrity_failed",
-        ),
-    ] {
-        let (reply, fds) = channel
-            .call(&open(&id, Some(integrity), Some(delivery)), &[], SOON)
-            .await
-            .unwrap();
-        assert_eq!(
-            (reply, fds.len()),
-            (
-                Reply::Refused {
-                    code: code.to_owned(),
-                    part: None
-                },
-                0
-            )
-        );
+/// What a reader learns who gets no file: a code, and no descriptor.
+async fn refusal(reader: &Client<Artifact>, wish: &Request) -> String {
+    let (reply, fds) = reader.call(wish, &[], SOON).await.unwrap();
+    assert!(fds.is_empty(), "{reply:?}");
+    match reply {
+        Reply::Refused { code, part: None } => code,
+        other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn whoever_gets_no_file_gets_a_code_and_not_one_byte() {
+    let place = place();
+    let run = place.run("physical");
+    let fds = place.write("w/a.txt", b"hello");
+    let (reply, fds) = run
+        .call(&publish(Root::Workspace, "a.txt"), &fds, SOON)
+        .await
+        .unwrap();
+    let (id, integrity) = attachment(reply, fds);
+    let channel = place.reader(Role::ChannelOpenai);
+    let wish = open(&id, Some(&integrity), Some("physical"));
+    // Its run is not at its end yet.
+    assert_eq!(refusal(&channel, &wish).await, "artifact_missing");
+    run.call(&Request::Finalise, &[], SOON).await.unwrap();
+    assert!(channel.call(&wish, &[], SOON).await.is_ok());
+
+    let other = integrity_id(&[0; 32]);
+    let mut other_message = wish.clone();
+    let Request::Open { run, .. } = &mut other_message else {
+        panic!("{other_message:?}")
+    };
+    *run = Some(RunId::parse("run-2").unwrap());
+    let foreign = open(&id, Some(&integrity), Some("elsewhere"));
+    let unknown = open(
+        &uuid::Uuid::new_v4().to_string(),
+        Some(&integrity),
+        Some("physical"),
+    );
+    let unexpected = open(&id, Some(&other), Some("physical"));
+    let long = open(&"x".repeat(10_000), Some(&integrity), Some("physical"));
+    for (wish, code) in [
+        (&foreign, "artifact_missing"),
+        (&other_message, "artifact_missing"),
+        (&unknown, "artifact_missing"),
+        (&long, "artifact_missing"),
+        (&unexpected, "artifact_integrity_failed"),
+    ] {
+        assert_eq!(refusal(&channel, wish).await, code, "{wish:?}");
+    }
+    let content = place
+        .temp
+        .path()
+        .join(format!("state/reply-files/{id}/content"));
+    fs::write(content, b"jello").unwrap();
+    assert_eq!(refusal(&channel, &wish).await, "artifact_integrity_failed");
+}
+
+#[tokio::test]
+async fn a_file_past_its_time_is_expired_and_gives_not_one_byte() {
+    let place = place();
+    let scope = RunScope {
+        run: RunId::parse("run-1").unwrap(),
+        conversation: conversation("logical"),
+        delivery: conversation("physical"),
+    };
+    let mut session = Session::new(place.shared.desk.clone(), scope);
+    place.write("w/a.txt", b"hello");
+    let publication = Publication {
+        root: Root::Workspace,
+        path: "a.txt".to_owned(),
+        name: None,
+        media_type: None,
+        source: Some(
+            File::open(place.temp.path().join("w/a.txt"))
+                .unwrap()
+                .into(),
+        ),
+    };
+    let long_ago = Timestamp::now() - jiff::SignedDuration::from_hours(24);
+    let outcome = session.publish(publication, long_ago, &|_| true).unwrap();
+    let Outcome::Published(ReplyPart::Attachment {
+        reference,
+        integrity_id,
+        ..
+    }) = outcome
+    else {
+        panic!("{outcome:?}")
+    };
+    session.finalise().unwrap().unwrap();
+    let channel = place.reader(Role::ChannelOpenai);
+    let wish = open(&reference.id, Some(&integrity_id), Some("physical"));
+    assert_eq!(refusal(&channel, &wish).await, "artifact_expired");
+    let foreign = open(&reference.id, Some(&integrity_id), Some("elsewhere"));
+    assert_eq!(refusal(&channel, &foreign).await, "artifact_missing");
+}
+
+#[tokio::test]
+async fn a_full_store_has_its_own_code_and_a_visible_part() {
+    let place = place();
+    // Somebody's bytes fill it but for less than a manifest.
+    let free = 1000;
+    place
+        .shared
+        .desk
+        .shelf
+        .index()
+        .quarantine(CEILING - crate::quota::charge(0) - free);
+    let run = place.run("c");
+    let fds = place.write("w/a.txt", b"hello");
+    let (reply, mut fds) = run
+        .call(&publish(Root::Workspace, "a.txt"), &fds, SOON)
+        .await
+        .unwrap();
+    let Reply::Refused {
+        code,
+        part: Some(part),
+    } = reply
+    else {
+        panic!("{reply:?}")
+    };
+    assert_eq!(code, "artifact_publish_failed");
+    let part: ReplyPart = part.unpack_json(&mut fds, 1 << 20).unwrap();
+    assert!(matches!(part, ReplyPart::Failure { code, .. } if code == "artifact_publish_failed"));
+    // The turn goes on, and an operator sees why.
+    run.call(&Request::Finalise, &[], SOON).await.unwrap();
+    let supervisor = place.reader(Role::Monod);
+    let list = Request::List {
+        limit: 1,
+        cursor: None,
+    };
+    let (reply, mut fds) = supervisor.call(&list, &[], SOON).await.unwrap();
+    let Reply::Artifacts { page } = reply else {
+        panic!("{reply:?}")
+    };
+    let usage = page
+        .unpack_json::<ArtifactPage>(&mut fds, 1 << 20)
+        .unwrap()
+        .usage
+        .unwrap();
+    assert_eq!(
+        (usage.used_bytes, usage.ceiling_bytes, usage.count),
+        (CEILING - free, CEILING, 0)
+    );
+    assert_eq!((usage.max_count, usage.due, usage.dry_run), (100, 0, false));
 }
 
 #[tokio::test]
@@ -216,19 +350,21 @@ async fn only_the_supervisor_lists_and_reads_without_naming_a_conversation() {
     let (id, integrity) = attachment(reply, fds);
     run.call(&Request::Finalise, &[], SOON).await.unwrap();
     let channel = place.reader(Role::ChannelOpenai);
+    let mut of_any_message = open(&id, Some(&integrity), Some("physical"));
+    if let Request::Open { run, .. } = &mut of_any_message {
+        *run = None;
+    }
     for wish in [
-        open(&id, None, None),
+        open_any(&id),
         open(&id, Some(&integrity), None),
         open(&id, None, Some("physical")),
+        of_any_message,
     ] {
         let refused = channel.call(&wish, &[], SOON).await.unwrap_err();
         assert!(matches!(refused, CallError::Fault(fault) if fault.code == "forbidden"));
     }
     let supervisor = place.reader(Role::Monod);
-    let (_, fds) = supervisor
-        .call(&open(&id, None, None), &[], SOON)
-        .await
-        .unwrap();
+    let (_, fds) = supervisor.call(&open_any(&id), &[], SOON).await.unwrap();
     assert_eq!(fds.len(), 1);
     let list = Request::List {
         limit: 10,
@@ -248,7 +384,7 @@ async fn only_the_supervisor_lists_and_reads_without_naming_a_conversation() {
     // A channel that asks for the list breaks the protocol and loses its channel.
     assert!(channel.call(&list, &[], SOON).await.is_err());
     // So does a run that reads.
-    assert!(run.call(&open(&id, None, None), &[], SOON).await.is_err());
+    assert!(run.call(&open_any(&id), &[], SOON).await.is_err());
 }
 
 #[tokio::test]

@@ -241,7 +241,7 @@ impl Session {
     /// Takes everything back, bound or not.
     ///
     /// # Errors
-    /// [`ShelfError`]; what is left is not shown to anyone and goes at the next start.
+    /// [`ShelfError`]; what is left is not shown to anyone, and every [`Shelf::clean`] tries again.
     pub fn discard(&mut self) -> Result<(), ShelfError> {
         self.state = State::Discarded;
         self.desk

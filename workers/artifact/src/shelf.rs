@@ -11,13 +11,15 @@
 use crate::Code;
 use crate::copy::{CopyError, Watch, copy_hashed};
 use crate::dir::Dir;
-use crate::index::{Index, Retention};
+use crate::index::{Due, Index, Retention};
 use crate::manifest::{Label, Manifest, ManifestError, integrity_id};
 use crate::quota::NoRoom;
 use crate::verify::Source;
 use ipc_proto::ConversationId;
 use jiff::Timestamp;
+use mono_sys::writeback::start_writeback;
 use nix::fcntl::{Flock, FlockArg};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -94,6 +96,8 @@ pub struct Shelf {
     pub(crate) live: Dir,
     pub(crate) staging: Dir,
     pub(crate) index: Mutex<Index>,
+    /// What a dry run has named already: it is told once and not every minute.
+    named: Mutex<BTreeSet<Uuid>>,
     /// Held as long as the process lives, released by the kernel however it ends.
     _lock: Flock<OwnedFd>,
 }
@@ -129,6 +133,7 @@ impl Shelf {
             live,
             staging,
             index: Mutex::new(Index::new(ceiling)),
+            named: Mutex::default(),
             _lock: lock,
         };
         shelf
@@ -154,8 +159,9 @@ impl Shelf {
         self.index().len()
     }
 
-    /// Copies a verified source into the live namespace. On return it is durable; it is shown to
-    /// nobody until [`Shelf::finalise`].
+    /// Copies a verified source into the live namespace. On return its files are durable. It is
+    /// shown to nobody until [`Shelf::finalise`], which makes its place in the namespace durable
+    /// as well: until then a crash takes it back anyway.
     ///
     /// # Errors
     /// [`ShelfError`]; nothing of it is left then, in the directory or in the account.
@@ -205,25 +211,29 @@ impl Shelf {
             return Err(CopyError::Changed.into());
         }
         let manifest = Manifest::new(id, label, source.size, integrity_id(&digest), now, keep);
-        write_synced(
-            home.create(METADATA).map_err(disk("create manifest"))?,
-            &manifest.encode()?,
-        )
-        .map_err(disk("write manifest"))?;
+        let metadata = home.create(METADATA).map_err(disk("create manifest"))?;
+        begin_write(&metadata, &manifest.encode()?).map_err(disk("write manifest"))?;
         content.sync_all().map_err(disk("sync content"))?;
+        metadata.sync_all().map_err(disk("sync manifest"))?;
         home.sync().map_err(disk("sync directory"))?;
+        // Everything inside is on the disk before the name says that it is there.
         self.staging
             .move_new(&name, &self.live)
             .map_err(disk("rename"))?;
-        self.live.sync().map_err(disk("sync reply-files"))?;
         Ok(manifest)
     }
 
-    /// Binds the artifacts of one run to the conversation they are delivered to.
+    /// Binds the artifacts of one run to the conversation they are delivered to, all of them
+    /// durably. Each step is made for all before the next one, so that the disk is waited for a
+    /// few times and not a few times for each.
     ///
     /// # Errors
     /// [`ShelfError`]; some may be bound then, and [`Shelf::discard`] takes them all back.
     pub fn finalise(&self, ids: &[Uuid], delivery: &ConversationId) -> Result<(), ShelfError> {
+        let Some(&first) = ids.first() else {
+            return Ok(());
+        };
+        let mut bindings = Vec::with_capacity(ids.len());
         for &id in ids {
             let disk = |step| move |error| ShelfError::Disk { step, id, error };
             let mut manifest = self.index().get(id).cloned().ok_or(ShelfError::Gone(id))?;
@@ -232,11 +242,31 @@ impl Shelf {
             home.remove_file(METADATA_NEW)
                 .map_err(disk("remove old manifest"))?;
             let file = home.create(METADATA_NEW).map_err(disk("create manifest"))?;
-            write_synced(file, &manifest.encode()?).map_err(disk("write manifest"))?;
+            begin_write(&file, &manifest.encode()?).map_err(disk("write manifest"))?;
+            bindings.push((manifest, home, file));
+        }
+        let disk = |step, manifest: &Manifest| {
+            let id = manifest.id;
+            move |error| ShelfError::Disk { step, id, error }
+        };
+        for (manifest, _, file) in &bindings {
+            file.sync_all().map_err(disk("sync manifest", manifest))?;
+        }
+        for (manifest, home, _) in &bindings {
             home.replace(METADATA_NEW, METADATA)
-                .map_err(disk("replace manifest"))?;
-            home.sync().map_err(disk("sync directory"))?;
-            self.index().rewrite(manifest);
+                .map_err(disk("replace manifest", manifest))?;
+        }
+        for (manifest, home, _) in &bindings {
+            home.sync().map_err(disk("sync directory", manifest))?;
+        }
+        self.live.sync().map_err(|error| ShelfError::Disk {
+            step: "sync reply-files",
+            id: first,
+            error,
+        })?;
+        let mut index = self.index();
+        for (manifest, _, _) in bindings {
+            index.rewrite(manifest);
         }
         Ok(())
     }
@@ -268,7 +298,7 @@ impl Shelf {
         let name = id.to_string();
         match self.live.move_new(&name, &self.staging) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                self.index().publish(manifest);
+                self.index().doom(manifest);
                 Err(ShelfError::Disk {
                     step: "rename",
                     id,
@@ -287,17 +317,33 @@ impl Shelf {
     /// Retention and the sweep of staging; returns how many artifacts went, or would go.
     pub fn clean(&self, retention: &Retention, now: Timestamp) -> usize {
         self.sweep(now);
+        let doomed = self.index().doomed();
+        if let Err(error) = self.discard(&doomed) {
+            tracing::warn!(%error, "what was taken back can't be removed; it is tried again");
+        }
         let due = self.index().due(retention, now);
         if retention.dry_run {
-            if !due.is_empty() {
-                tracing::info!(artifacts = due.len(), "retention would remove (dry run)");
+            for Due { id, size, reason } in self.unnamed(&due) {
+                tracing::info!(artifact = %id, bytes = size, %reason, "retention would remove this (dry run)");
             }
             return due.len();
         }
-        if let Err(error) = self.discard(&due) {
+        for Due { id, size, reason } in &due {
+            tracing::info!(artifact = %id, bytes = size, %reason, "retention removes this");
+        }
+        let ids: Vec<_> = due.iter().map(|due| due.id).collect();
+        if let Err(error) = self.discard(&ids) {
             tracing::warn!(%error, "retention could not remove everything; it tries again");
         }
         due.len()
+    }
+
+    /// Those of `due` that were not among them the last time.
+    fn unnamed(&self, due: &[Due]) -> Vec<Due> {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *named, due.iter().map(|due| due.id).collect());
+        let new = due.iter().filter(|due| !before.contains(&due.id));
+        new.copied().collect()
     }
 
     /// Removes what crashes left in staging, once it is old enough to be nobody's.
@@ -321,8 +367,10 @@ impl Shelf {
     }
 }
 
-/// Writes a whole new file and makes it durable.
-fn write_synced(mut file: File, bytes: &[u8]) -> io::Result<()> {
+/// Writes a whole new file; its sync must follow.
+fn begin_write(mut file: &File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
-    file.sync_all()
+    // Only speed depends on it: the sync finds the blocks on their way.
+    let _ = start_writeback(file);
+    Ok(())
 }

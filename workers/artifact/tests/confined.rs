@@ -103,11 +103,7 @@ fn confined(place: &Place, state: Dir, workspace: Dir, scratch: Dir, sources: [F
         "artifact_missing"
     );
     session.finalise().unwrap().unwrap();
-    let wish = Wish {
-        id: &id,
-        integrity_id: None,
-        delivery: None,
-    };
+    let wish = Wish::of(&id);
     assert_eq!(
         desk.shelf
             .read(wish, Timestamp::now())

@@ -60,11 +60,7 @@ fn a_disk_that_takes_no_more_leaves_no_trace_and_loses_nothing() {
     let (id, _) = published(&place.publish(&mut session, "large.bin"));
     session.finalise().unwrap().unwrap();
     limit(1024);
-    let wish = Wish {
-        id: &id,
-        integrity_id: None,
-        delivery: None,
-    };
+    let wish = Wish::of(&id);
     let error = desk.shelf.read(wish, Timestamp::now()).unwrap_err();
     assert!(matches!(&error, ReadError::Copy(_)) && error.code().is_none());
     limit(u64::MAX);

@@ -50,6 +50,7 @@ fn a_published_file_is_private_complete_and_readable_by_its_conversation_only() 
             id: &id,
             integrity_id,
             delivery,
+            run: None,
         };
         desk.shelf
             .read(wish, now)
@@ -120,11 +121,7 @@ fn ids_that_are_not_exactly_ours_are_missing() {
         &format!("{id}/"),
         &long,
     ] {
-        let wish = Wish {
-            id: wrong,
-            integrity_id: None,
-            delivery: None,
-        };
+        let wish = Wish::of(wrong);
         let code = desk
             .shelf
             .read(wish, Timestamp::now())
@@ -138,7 +135,80 @@ fn ids_that_are_not_exactly_ours_are_missing() {
 #[test]
 fn tampering_with_what_is_retained_gives_no_byte() {
     type Tamper = fn(&std::path::Path);
-    let tampers: [(&str, Tamper, &str); 9] = [
+    let tampers: [(&str, Tamper, &str); 17] = [
+        (
+            "another file of the same size in its place",
+            |home| {
+                fs::write(home.join("other"), "content of b").unwrap();
+                fs::rename(home.join("other"), home.join("content")).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "content is a link to a file with the same bytes",
+            |home| {
+                let outside = home.parent().unwrap().parent().unwrap().join("same");
+                fs::write(&outside, "content of a").unwrap();
+                fs::remove_file(home.join("content")).unwrap();
+                symlink(outside, home.join("content")).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "content is a hard link to a file with the same bytes",
+            |home| {
+                let outside = home.parent().unwrap().parent().unwrap().join("same");
+                fs::write(&outside, "content of a").unwrap();
+                fs::remove_file(home.join("content")).unwrap();
+                fs::hard_link(outside, home.join("content")).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "content is a FIFO",
+            |home| {
+                fs::remove_file(home.join("content")).unwrap();
+                let mode = nix::sys::stat::Mode::S_IRWXU;
+                nix::unistd::mkfifo(&home.join("content"), mode).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "content is a directory",
+            |home| {
+                fs::remove_file(home.join("content")).unwrap();
+                fs::create_dir(home.join("content")).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "manifest is a link",
+            |home| {
+                fs::rename(home.join("metadata.json"), home.join("moved")).unwrap();
+                symlink("moved", home.join("metadata.json")).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "directory is a link",
+            |home| {
+                let moved = home.with_file_name("moved");
+                fs::rename(home, &moved).unwrap();
+                symlink(moved, home).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
+        (
+            "manifest bound to another conversation",
+            |home| {
+                let text = fs::read_to_string(home.join("metadata.json")).unwrap();
+                let bound = "\"deliveryConversationId\": \"web:1\"";
+                assert!(text.contains(bound));
+                let other = text.replace(bound, "\"deliveryConversationId\": \"web:2\"");
+                fs::write(home.join("metadata.json"), other).unwrap();
+            },
+            "artifact_integrity_failed",
+        ),
         (
             "flipped byte",
             |home| {
@@ -220,13 +290,28 @@ fn tampering_with_what_is_retained_gives_no_byte() {
         let (id, _) = published(&place.publish(&mut session, "a.txt"));
         session.finalise().unwrap().unwrap();
         tamper(&place.at("state/reply-files").join(&id));
-        let wish = Wish {
-            id: &id,
-            integrity_id: None,
-            delivery: None,
-        };
+        let wish = Wish::of(&id);
         let error = desk.shelf.read(wish, Timestamp::now()).unwrap_err();
         assert_eq!(error.code().unwrap().as_str(), code, "{what}: {error}");
+    }
+}
+
+#[test]
+fn an_artifact_in_the_place_of_another_gives_no_byte() {
+    let place = Place::new();
+    let desk = place.desk();
+    let mut session = place.session(&desk);
+    place.write("w/a.txt", "content of a");
+    place.write("w/b.txt", "content of b");
+    let ids = ["a.txt", "b.txt"].map(|path| published(&place.publish(&mut session, path)).0);
+    session.finalise().unwrap().unwrap();
+    let live = place.at("state/reply-files");
+    fs::rename(live.join(&ids[0]), live.join("away")).unwrap();
+    fs::rename(live.join(&ids[1]), live.join(&ids[0])).unwrap();
+    fs::rename(live.join("away"), live.join(&ids[1])).unwrap();
+    for id in &ids {
+        let error = desk.shelf.read(Wish::of(id), Timestamp::now()).unwrap_err();
+        assert_eq!(error.code().unwrap().as_str(), "artifact_integrity_failed");
     }
 }
 
@@ -360,17 +445,7 @@ fn twenty_mebibytes_are_published_and_one_byte_more_is_not() {
     let (id, integrity_id) = published(&place.publish(&mut session, "big.bin"));
     assert_eq!(integrity_id, integrity(&bytes));
     session.finalise().unwrap().unwrap();
-    let (_, sealed) = desk
-        .shelf
-        .read(
-            Wish {
-                id: &id,
-                integrity_id: None,
-                delivery: None,
-            },
-            Timestamp::now(),
-        )
-        .unwrap();
+    let (_, sealed) = desk.shelf.read(Wish::of(&id), Timestamp::now()).unwrap();
     let mut copied = Vec::new();
     File::from(sealed).read_to_end(&mut copied).unwrap();
     assert!(copied == bytes);
@@ -505,18 +580,7 @@ fn a_restart_keeps_what_is_finalised_removes_the_rest_and_knows_the_account() {
     let desk = place.desk_with(1 << 28, now);
     assert_eq!(place.names().0, std::slice::from_ref(&kept));
     assert_eq!(desk.shelf.used(), used + 2 * charge(5));
-    assert!(
-        desk.shelf
-            .read(
-                Wish {
-                    id: &kept,
-                    integrity_id: None,
-                    delivery: None
-                },
-                now
-            )
-            .is_ok()
-    );
+    assert!(desk.shelf.read(Wish::of(&kept), now).is_ok());
     // Young leftovers stay for the grace, then they and their charge go.
     let retention = Retention {
         max_age_days: 365,
@@ -583,6 +647,67 @@ fn retention_removes_the_expired_and_the_oldest_and_nothing_in_a_dry_run() {
         1
     );
     place.assert_empty(&desk);
+}
+
+/// What was logged while `work` ran on this thread.
+fn logged(work: impl FnOnce()) -> String {
+    #[derive(Clone, Default)]
+    struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, work);
+    String::from_utf8(log.0.lock().unwrap().clone()).unwrap()
+}
+
+#[test]
+fn a_dry_run_names_what_it_would_remove_once_with_size_and_reason() {
+    let place = Place::new();
+    let desk = place.desk();
+    let mut session = place.session(&desk);
+    let now = Timestamp::now();
+    let ids = ["old", "over", "kept"].map(|name| {
+        place.write(&format!("w/{name}.txt"), name);
+        let age = if name == "old" { 24 * 365 } else { 1 };
+        let at = now - SignedDuration::from_hours(age);
+        let request = place.request(&format!("{name}.txt"), None);
+        published(&session.publish(request, at, &|_| true).unwrap()).0
+    });
+    session.finalise().unwrap().unwrap();
+    let retention = Retention {
+        max_age_days: 365,
+        max_count: 1,
+        dry_run: true,
+    };
+    let first = logged(|| {
+        desk.shelf.clean(&retention, now);
+    });
+    let lines: Vec<_> = first.lines().collect();
+    assert_eq!(lines.len(), 2, "{first}");
+    assert!(lines[0].contains(&ids[0]) && lines[0].contains("bytes=3 reason=expired"));
+    assert!(lines[1].contains("bytes=4 reason=over artifacts.retention.maxCount"));
+    assert!(!first.contains(".txt"), "{first}");
+    let second = logged(|| {
+        assert_eq!(desk.shelf.clean(&retention, now), 2);
+    });
+    assert_eq!(second, "");
+    assert_eq!(desk.shelf.usage(&retention, now).due, 2);
+    assert_eq!(desk.shelf.count(), 3);
+    // Not deleted, and not handed out either.
+    let error = desk.shelf.read(Wish::of(&ids[0]), now).unwrap_err();
+    assert_eq!(error.code().unwrap().as_str(), "artifact_expired");
 }
 
 #[test]
