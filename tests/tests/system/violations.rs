@@ -121,3 +121,32 @@ fn a_server_that_makes_a_forbidden_call_is_named() {
     let count = &daemon.status().unwrap()["violations"]["mcp-server"]["unshare"];
     assert!(count.as_u64().unwrap() >= 1, "{count}");
 }
+
+#[test]
+fn a_listener_goes_with_its_process() {
+    let model = Model::start().unwrap();
+    let daemon = Setup::new()
+        .unwrap()
+        .model(model.address(), "openai-chat")
+        .start()
+        .unwrap();
+    for turn in 0..5 {
+        let sent = daemon.send(&turn.to_string(), "hello [[mock:echo]]");
+        assert_eq!(sent.unwrap().code, 0);
+    }
+    let listeners = || {
+        let folder = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
+        let links = folder.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        links
+            .filter(|link| link.to_string_lossy().contains("seccomp"))
+            .count()
+    };
+    // The workers of ended turns take theirs along; those that wait for the next have one each.
+    wait_for("as many listeners as processes", || {
+        let status = daemon.status().unwrap();
+        let workers = status["workers"].as_array().unwrap().iter();
+        let running = workers.filter(|worker| worker["pid"].is_i64()).count();
+        running > 4 && listeners() == running
+    })
+    .unwrap();
+}
