@@ -170,6 +170,29 @@ fn a_run_that_is_killed_is_an_interrupted_turn() {
 }
 
 #[test]
+fn the_listener_outlives_its_worker_and_the_daemons_program() {
+    let model = Model::start().unwrap();
+    let mut daemon = with_metrics(&model).start().unwrap();
+    let first = daemon.worker("metrics").unwrap();
+    daemon.kill(first).unwrap();
+    // Whoever connects meanwhile waits for the next worker.
+    wait_value(
+        &daemon,
+        "mono_worker_restarts_total",
+        &["role=metrics", "reason=killed"],
+        |n| n == 1.0,
+    );
+    let second = daemon.worker("metrics").unwrap();
+    assert_ne!(first, second);
+    daemon.json(&["reload", "--exec"]).unwrap();
+    daemon.wait_replaced("metrics", second).unwrap();
+    let reloaded = ["role=metrics", "reason=reload"];
+    wait_value(&daemon, "mono_worker_restarts_total", &reloaded, |n| {
+        n == 1.0
+    });
+}
+
+#[test]
 fn only_the_route_answers_and_only_to_loopback_names() {
     let model = Model::start().unwrap();
     let daemon = with_metrics(&model).start().unwrap();
