@@ -37,12 +37,10 @@ pub fn programs() -> PathBuf {
 #[derive(Debug)]
 pub struct Setup {
     folder: TempDir,
-    programs: PathBuf,
     /// The configuration; change it before [`Setup::start`].
     pub config: Value,
     raw: Option<String>,
-    arguments: Vec<String>,
-    environment: Vec<(String, String)>,
+    start: Start,
 }
 
 /// A running daemon; ended, with all its workers, when dropped.
@@ -54,8 +52,16 @@ pub struct Daemon {
     setup: Start,
 }
 
-/// How a daemon is started: the folder of its programs, arguments, variables.
-type Start = (PathBuf, Vec<String>, Vec<(String, String)>);
+/// How a daemon is started.
+#[derive(Debug)]
+struct Start {
+    /// The folder of its programs.
+    programs: PathBuf,
+    /// A program of ours and its arguments, which starts it.
+    through: Vec<String>,
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+}
 
 /// Waits until something is so.
 ///
@@ -90,11 +96,14 @@ impl Setup {
         });
         Ok(Self {
             folder,
-            programs: programs(),
             config,
             raw: None,
-            arguments: vec![],
-            environment: vec![],
+            start: Start {
+                programs: programs(),
+                through: vec![],
+                arguments: vec![],
+                environment: vec![],
+            },
         })
     }
 
@@ -182,7 +191,7 @@ impl Setup {
     /// An argument of the daemon.
     #[must_use]
     pub fn argument(mut self, argument: &str) -> Self {
-        self.arguments.push(argument.to_owned());
+        self.start.arguments.push(argument.to_owned());
         self
     }
 
@@ -205,14 +214,27 @@ impl Setup {
                 std::fs::copy(&from, &to)?;
             }
         }
-        self.programs = folder;
+        self.start.programs = folder;
         Ok(self)
+    }
+
+    /// Starts the daemon through `lacking`, as on a machine that lacks this.
+    #[must_use]
+    pub fn lacking(mut self, what: &[&str]) -> Self {
+        self.start.through = vec!["lacking".to_owned()];
+        self.start
+            .through
+            .extend(what.iter().map(|&word| word.to_owned()));
+        self.start.through.push("--".to_owned());
+        self
     }
 
     /// A variable of the daemon's environment.
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
-        self.environment.push((name.to_owned(), value.to_owned()));
+        self.start
+            .environment
+            .push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -233,7 +255,7 @@ impl Setup {
     pub fn launch(self) -> Result<Daemon> {
         self.write_config()?;
         let socket = self.folder.path().join("monod.sock");
-        let setup = (self.programs, self.arguments, self.environment);
+        let setup = self.start;
         let child = spawn(self.folder.path(), &socket, &setup)?;
         Ok(Daemon {
             folder: Some(self.folder),
@@ -261,11 +283,7 @@ impl Setup {
     pub fn refused(self) -> Result<(i32, String)> {
         self.write_config()?;
         let socket = self.folder.path().join("monod.sock");
-        let child = spawn(
-            self.folder.path(),
-            &socket,
-            &(self.programs, self.arguments, self.environment),
-        )?;
+        let child = spawn(self.folder.path(), &socket, &self.start)?;
         refusal(child, self.folder.path())
     }
 }
@@ -295,22 +313,27 @@ fn share(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-fn spawn(
-    folder: &Path,
-    socket: &Path,
-    (programs, arguments, environment): &Start,
-) -> Result<Child> {
+fn spawn(folder: &Path, socket: &Path, start: &Start) -> Result<Child> {
     let log = std::fs::File::options()
         .create(true)
         .append(true)
         .open(folder.join("monod.log"))?;
-    Command::new(programs.join("monod"))
+    let monod = start.programs.join("monod");
+    let mut command = match start.through.split_first() {
+        Some((through, arguments)) => {
+            let mut command = Command::new(programs().join(through));
+            command.args(arguments).arg(monod);
+            command
+        }
+        None => Command::new(monod),
+    };
+    command
         .arg("--config")
         .arg(folder.join("mono-agent.config.json"))
         .arg("--socket")
         .arg(socket)
-        .args(arguments)
-        .envs(environment.iter().cloned())
+        .args(&start.arguments)
+        .envs(start.environment.iter().cloned())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

@@ -59,6 +59,14 @@ pub(crate) enum BootError {
         /// The configuration's section.
         key: &'static str,
     },
+    /// The console is to serve other machines and doesn't know by which names.
+    #[error(
+        "console listens on {address}, which is not loopback: set console.allowedHosts to what browsers call it, or console.host to 127.0.0.1"
+    )]
+    Nameless {
+        /// Where it really listens.
+        address: SocketAddr,
+    },
     /// The bound address is not loopback, and no key could protect it.
     #[error(
         "{key} listens on {address}, which is not loopback: set {key}.host, or the unit's ListenStream=, to 127.0.0.1"
@@ -77,7 +85,7 @@ pub(crate) enum BootError {
     Launch(#[from] crate::launch::LaunchError),
     /// The unit hands over a socket that nothing here serves.
     #[error(
-        "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`, with webhook.enabled, `webhook`, with metrics.enabled, `metrics`"
+        "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`, with console.enabled, `console`, with webhook.enabled, `webhook`, with metrics.enabled, `metrics`"
     )]
     Passed(String),
     /// A running daemon of another make asks.
@@ -247,6 +255,7 @@ fn own_folder() -> Result<PathBuf, std::io::Error> {
 fn places(config: &Config) -> Result<Places, BootError> {
     let state = &config.runtime.state_dir;
     make_folder(state, 0o700)?;
+    check_private(state)?;
     // Symbolic links on the way are the operator's; from here on paths are fixed.
     let real = |path: &Path| {
         path.canonicalize().map_err(|e| BootError::Folder {
@@ -280,7 +289,6 @@ fn make_folder(path: &Path, mode: u32) -> Result<(), BootError> {
 /// Makes the owners' folders with their owners, and refuses folders that others could write.
 fn prepare(config: &Config, places: &Places, ownership: &Ownership) -> Result<(), BootError> {
     let state = &config.runtime.state_dir;
-    check_private(state)?;
     if ownership.privileged {
         // Roles of other users must pass through to their own folder, and see nothing else.
         set_mode(state, 0o711)?;
@@ -373,6 +381,16 @@ fn listeners(
             return Err(BootError::Unprotected { address, key });
         }
         all.insert(Role::ChannelOpenai, listener);
+    }
+    let console = &config.console;
+    if console.enabled {
+        let key = "console";
+        let (listener, address) =
+            bound(passed.remove("console"), key, (&console.host, console.port))?;
+        if !address.ip().is_loopback() && console.allowed_hosts.is_empty() {
+            return Err(BootError::Nameless { address });
+        }
+        all.insert(Role::ChannelConsole, listener);
     }
     let webhook = &config.webhook;
     if webhook.enabled {

@@ -226,6 +226,16 @@ impl Launcher {
         policy::LANDLOCK_FLOOR
     }
 
+    /// The path by which a run knows its scratch directory.
+    pub(crate) fn scratch_inside(&self, scratch: &Path) -> String {
+        let inside = if self.degraded {
+            scratch
+        } else {
+            Path::new(crate::compose::SCRATCH)
+        };
+        inside.to_string_lossy().into_owned()
+    }
+
     /// What is missing, for status.
     pub(crate) fn degraded(&self) -> Vec<String> {
         if self.degraded {
@@ -248,7 +258,7 @@ impl Launcher {
 
     /// A directory of its own for a process that is about to start.
     pub(crate) fn make_scratch(&self, base: &Path, id: ProcessId) -> Result<PathBuf, LaunchError> {
-        let path = base.join(format!("pool-{}", id.0));
+        let path = pool_path(base, id);
         let failed = || format!("the scratch directory {}", path.display());
         DirBuilder::new()
             .mode(0o700)
@@ -280,7 +290,15 @@ impl Launcher {
         };
         let named = path.with_file_name(run.as_str());
         match std::fs::rename(&*path, &named) {
-            Ok(()) => *path = named,
+            Ok(()) => {
+                // Without a view of its own the run knows it by the path that it started with.
+                if self.degraded
+                    && let Err(e) = std::os::unix::fs::symlink(&named, &*path)
+                {
+                    tracing::warn!(run = %run, "its scratch loses its earlier name: {e}");
+                }
+                *path = named;
+            }
             Err(e) => tracing::warn!(run = %run, "its scratch can't be named: {e}"),
         }
     }
@@ -472,6 +490,11 @@ impl Launcher {
     }
 }
 
+/// Where a scratch directory is before it has a run's name.
+fn pool_path(base: &Path, id: ProcessId) -> PathBuf {
+    base.join(format!("pool-{}", id.0))
+}
+
 /// Filters that the daemon itself runs under, e.g. of its unit or its container.
 fn inherited_filters() -> io::Result<u32> {
     Ok(policy::inforce::OwnStatus::open()?.read()?.filters)
@@ -525,8 +548,12 @@ fn nonblocking(fd: &OwnedFd) -> Result<(), LaunchError> {
 }
 
 /// Removes a scratch directory on a thread of its own: a run may have left many files.
-pub(crate) fn remove_scratch(path: PathBuf) {
+pub(crate) fn remove_scratch(path: PathBuf, id: ProcessId) {
     tokio::task::spawn_blocking(move || {
+        if let Some(base) = path.parent() {
+            // The link of a degraded run; usually there is none.
+            let _ = std::fs::remove_file(pool_path(base, id));
+        }
         if let Err(e) = std::fs::remove_dir_all(&path)
             && e.kind() != io::ErrorKind::NotFound
         {

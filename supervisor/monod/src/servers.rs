@@ -67,7 +67,7 @@ impl Supervisor {
         let started = match self.launcher.server(&spec, id, &scratch) {
             Ok(started) => started,
             Err(e) => {
-                crate::launch::remove_scratch(scratch);
+                crate::launch::remove_scratch(scratch, id);
                 return Err(e.to_string());
             }
         };

@@ -333,3 +333,71 @@ fn every_process_is_confined_as_the_status_says() {
     std::fs::write(daemon.workspace().join("go"), "").unwrap();
     assert_eq!(sending.finish().unwrap().code, 0);
 }
+
+/// The names in an environment as `/proc` shows it.
+fn names(environ: &[u8]) -> Vec<String> {
+    let variables = environ.split(|byte| *byte == 0).filter(|v| !v.is_empty());
+    let mut names: Vec<String> = variables
+        .map(|variable| {
+            let text = String::from_utf8_lossy(variable).into_owned();
+            text.split('=').next().unwrap_or_default().to_owned()
+        })
+        .collect();
+    names.sort();
+    names
+}
+
+/// What the profile of a role gives it.
+fn declared(role: &str) -> Vec<String> {
+    let role = ipc_proto::Role::ALL.into_iter().find(|r| r.name() == role);
+    let profile = policy::Profile::of(role.unwrap()).unwrap();
+    let mut names: Vec<String> = profile.environment.iter().map(|v| v.name.clone()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_process_has_the_variables_of_its_profile_and_a_server_those_it_declares() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new()
+        .unwrap()
+        .model(model.address(), "openai-chat")
+        .everything("everything")
+        .environment("OF_THE_DAEMON", "canary");
+    setup.config["tools"]["mcpServers"]["everything"]["env"] = json!({ "DECLARED": "by me" });
+    let daemon = setup.start().unwrap();
+    let asked = call("get-env", &json!({}));
+    let sent = daemon.send("a", &format!("{asked} [[mock:echo]]")).unwrap();
+    assert_eq!(sent.code, 0, "{sent:?}");
+    let text = sent.text();
+    let object = &text[text.find('{').unwrap()..=text.rfind('}').unwrap()];
+    let shown: Value = serde_json::from_str(object).unwrap();
+    let mut expected = declared("mcp-server");
+    expected.push("DECLARED".into());
+    expected.sort();
+    let mut got: Vec<String> = shown.as_object().unwrap().keys().cloned().collect();
+    got.sort();
+    assert_eq!(got, expected, "{text}");
+    assert_eq!(shown["DECLARED"], "by me");
+
+    // The launcher adds what it tells the second stage; nothing comes from the daemon.
+    let told = ["MONO_PROBE_SOCKET", "MONO_PROBE_STATE", "MONO_SANDBOX"];
+    let status = daemon.status().unwrap();
+    for worker in status["workers"].as_array().unwrap() {
+        let role = worker["role"].as_str().unwrap();
+        let path = format!("/proc/{}/environ", worker["pid"]);
+        let Ok(environ) = std::fs::read(&path) else {
+            // Not dumpable, so its own user can't look either.
+            assert!(!geteuid().is_root(), "{role}");
+            continue;
+        };
+        let mut expected = declared(role);
+        if role == "mcp-server" {
+            expected.push("DECLARED".into());
+        } else {
+            expected.extend(told.map(str::to_owned));
+        }
+        expected.sort();
+        assert_eq!(names(&environ), expected, "{role}");
+    }
+}

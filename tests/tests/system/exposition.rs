@@ -7,22 +7,22 @@ type Labels = Vec<(String, String)>;
 
 /// A metric with its metadata.
 #[derive(Debug, Default)]
-pub struct Family {
-    pub kind: String,
-    pub help: String,
-    pub unit: Option<String>,
+pub(crate) struct Family {
+    pub(crate) kind: String,
+    pub(crate) help: String,
+    pub(crate) unit: Option<String>,
 }
 
 /// Everything on one page.
 #[derive(Debug, Default)]
-pub struct Exposition {
-    pub families: BTreeMap<String, Family>,
+pub(crate) struct Exposition {
+    pub(crate) families: BTreeMap<String, Family>,
     samples: BTreeMap<(String, BTreeMap<String, String>), f64>,
 }
 
 /// How a page is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     OpenMetrics,
     Prometheus,
 }
@@ -82,7 +82,7 @@ fn sample(line: &str) -> Result<(String, Labels, f64), String> {
 
 impl Exposition {
     /// Reads a page.
-    pub fn read(text: &str, form: Form) -> Result<Self, String> {
+    pub(crate) fn read(text: &str, form: Form) -> Result<Self, String> {
         let mut page = Self::default();
         let body = match form {
             Form::OpenMetrics => text.strip_suffix("# EOF\n").ok_or("no end mark")?,
@@ -166,14 +166,14 @@ impl Exposition {
     }
 
     /// The value of a sample; labels as `name=value`.
-    pub fn value(&self, name: &str, labels: &[&str]) -> Option<f64> {
+    pub(crate) fn value(&self, name: &str, labels: &[&str]) -> Option<f64> {
         let pairs = labels.iter().filter_map(|label| label.split_once('='));
         let labels = pairs.map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
         self.samples.get(&(name.to_owned(), labels)).copied()
     }
 
     /// Every value of every label but bounds.
-    pub fn words(&self) -> BTreeSet<&str> {
+    pub(crate) fn words(&self) -> BTreeSet<&str> {
         let labels = self.samples.keys().flat_map(|(_, labels)| labels);
         labels
             .filter(|(name, _)| *name != "le")

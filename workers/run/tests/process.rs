@@ -368,3 +368,55 @@ async fn bash_reads_no_profile_takes_a_leading_dash_and_tells_failures() {
     runner.shut_down().await;
     assert!(!alive("4242.9") && !alive("4242.8"));
 }
+
+/// Ended processes below this one that nobody has reaped.
+fn zombies() -> Vec<tree::Entry> {
+    let all = tree::processes().unwrap();
+    let me = std::process::id().cast_signed();
+    let below = |entry: &tree::Entry| entry.parent == me;
+    all.into_iter().filter(|e| e.zombie && below(e)).collect()
+}
+
+#[tokio::test]
+async fn five_hundred_orphans_leave_no_zombie() {
+    let _alone = ALONE.lock().await;
+    let (_dir, runner) = runner();
+    let script = "i=0; while [ $i -lt 500 ]; do (setsid sleep 0.0$((i % 10)) &); i=$((i + 1)); \
+                  done; echo all";
+    let done = run(&runner, script, LONG).await;
+    assert_eq!(
+        (done.ending, text(&done).as_str()),
+        (Ending::Exited(0), "all\n")
+    );
+    assert!(!done.unconfirmed);
+    wait_until("every orphan is reaped", || zombies().is_empty()).await;
+    // Those that are ended because they don't end themselves are reaped as well.
+    let script = "i=0; while [ $i -lt 100 ]; do (setsid sleep 4242.5 &); i=$((i + 1)); done";
+    let done = run(&runner, script, LONG).await;
+    assert!(done.had_leftovers && !done.unconfirmed && !alive("4242.5"));
+    wait_until("every orphan is reaped", || zombies().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_thousand_children_give_a_thousand_exact_codes() {
+    let _alone = ALONE.lock().await;
+    let (_dir, runner) = runner();
+    // Orphans that end meanwhile are reaped, too, and must take nobody's code along.
+    let noise = "while :; do (setsid true &); done";
+    let noisy = CancellationToken::new();
+    let noise = sh(noise);
+    let orphans = runner.run(&noise, LONG, &noisy);
+    let children = async {
+        // A fixed walk over all codes, in no order that a mistake could follow.
+        let mut code = 7_u32;
+        for n in 0..1_000 {
+            code = (code * 73 + 41) % 256;
+            let done = run(&runner, &format!("exit {code}"), LONG).await;
+            assert_eq!(done.ending, Ending::Exited(code.cast_signed()), "child {n}");
+        }
+        noisy.cancel();
+    };
+    let (ended, ()) = tokio::join!(orphans, children);
+    assert_eq!(ended.unwrap().ending, Ending::Cancelled);
+    wait_until("every orphan is reaped", || zombies().is_empty()).await;
+}
