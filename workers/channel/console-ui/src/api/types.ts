@@ -1,0 +1,258 @@
+/** What the console's server sends and takes. Times are milliseconds since 1970 unless said. */
+
+export interface Bootstrap {
+  version: string;
+  agent: { label: string; model: string; models?: string[] };
+  limits: { attachmentBytes: number; attachments: number; messageChars: number };
+  session: { id: string };
+  capabilities: {
+    attachments: boolean;
+    replyAttachments?: { version: number; maxBytes: number };
+    mcpApps: boolean;
+  };
+}
+
+export interface Thread {
+  id: string;
+  /** ≤ 80 characters; empty as long as there is no message. */
+  title: string;
+  titleLocked: boolean;
+  createdAt: number;
+  updatedAt: number;
+  archived: boolean;
+  unread: boolean;
+  running: boolean;
+}
+
+export interface ThreadPage {
+  threads: Thread[];
+  next: string | null;
+}
+
+export type MessageStatus = "queued" | "running" | "succeeded" | "failed" | "cancelled" | "interrupted";
+
+export interface Attachment {
+  id: string;
+  name: string;
+  mediaType: string;
+  bytes: number;
+}
+
+export interface FilePart {
+  type: "attachment";
+  messageId: string;
+  id: string;
+  name: string;
+  mediaType: string;
+  bytes: number;
+  /** Hexadecimal. */
+  sha256?: string;
+  expiresAt?: number | string;
+  integrityId: string;
+}
+
+export interface FailurePart {
+  type: "failure";
+  code: string;
+  message: string;
+  name?: string;
+}
+
+/** A part of a kind that this page doesn't know is shown as such. */
+export interface OtherPart {
+  type: "mcp_app";
+  [key: string]: unknown;
+}
+
+export type Part = FilePart | FailurePart | OtherPart;
+
+export interface Activity {
+  id: string;
+  kind: "tool" | "thought" | "status" | "warning";
+  name?: string;
+  title?: string;
+  /** JSON. */
+  arguments?: string;
+  result?: string;
+  isError?: boolean;
+  startedAt: number;
+  endedAt?: number;
+  truncated?: boolean;
+  text?: string;
+}
+
+export interface Failure {
+  kind: string;
+  message: string;
+}
+
+export interface Usage {
+  input: number;
+  output: number;
+  costUsd?: number | null;
+}
+
+export interface Message {
+  id: string;
+  role: "user" | "assistant";
+  createdAt: number;
+  text: string;
+  status: MessageStatus;
+  runId?: string;
+  attachments: Attachment[];
+  parts: Part[];
+  activity: Activity[];
+  failure?: Failure;
+  usage?: Usage;
+}
+
+export interface MessagePage {
+  thread: Thread;
+  /** Oldest first. */
+  messages: Message[];
+  previous: string | null;
+}
+
+export interface Turn {
+  text: string;
+  attachments: string[];
+  /** Edit and resend: drops this message of the user and all after it. */
+  replaces?: string;
+  model?: string;
+}
+
+export interface Upload {
+  id: string;
+  name: string;
+  mediaType: string;
+  bytes: number;
+  sha256: string;
+}
+
+export interface Session {
+  id: string;
+  createdAt: number;
+  lastSeenAt: number;
+  userAgent: string;
+  current: boolean;
+}
+
+export interface Hit {
+  threadId: string;
+  title: string;
+  messageId?: string;
+  snippet: { text: string; hit: boolean }[];
+  at: number;
+}
+
+export interface HitPage {
+  hits: Hit[];
+  next: string | null;
+}
+
+/** A frame of a running reply. */
+export type Frame =
+  | { type: "status"; state: MessageStatus }
+  | { type: "append"; text: string }
+  | { type: "replace"; text: string }
+  | { type: "event"; activity: Activity }
+  | { type: "finish"; message: Message }
+  | { type: "error"; failure: Failure };
+
+/** What may have changed; the page reads it again. */
+export type Hint = { kind: "threads" | "runs" | "status" | "all" } | { kind: "thread"; id: string };
+
+/* What operators see: the objects of `monoctl … --json`, read with tolerance. */
+
+export interface Sandbox {
+  seccomp?: number;
+  seccomp_filters?: number;
+  no_new_privs?: boolean;
+  landlock_abi?: number;
+  uid?: number;
+  capabilities?: number;
+  namespaces?: string[] | null;
+  probes?: Record<string, unknown>;
+}
+
+export interface Worker {
+  role: string;
+  name?: string;
+  pid?: number | null;
+  state: string;
+  restarts?: number;
+  protocol?: number | null;
+  rss_bytes?: number;
+  memory?: { bytes?: number; limit_bytes: number };
+  last_line?: string;
+  outdated?: boolean;
+  sandbox?: Sandbox | null;
+}
+
+export interface Status {
+  ok?: boolean;
+  version?: string;
+  degraded?: string[];
+  uptime_ms?: number;
+  protocol_violations?: number;
+  violations?: Record<string, Record<string, number>>;
+  memory?: { enforcement: string; reason?: string };
+  runs?: { working?: number; assigned?: number; waiting?: number };
+  workers?: Worker[];
+}
+
+export interface Run {
+  runId: string;
+  conversationId: string;
+  status: string;
+  source: string;
+  sourceDetail?: string | null;
+  model?: string | null;
+  /** RFC 3339. */
+  startedAt: string;
+  endedAt?: string | null;
+  durationMs?: number | null;
+  failureKind?: string | null;
+  error?: string | null;
+  text?: string | null;
+  parts?: Record<string, unknown>[];
+  usage?: {
+    input: number;
+    output: number;
+    cacheRead?: number;
+    cacheCreation?: number;
+    costUsd?: number | null;
+  };
+  failoverHistory?: { model: string; failureKind: string; attempts: number }[];
+  tools?: { id: string; name: string; state: string; durationMs?: number | null }[];
+  messages?: { role: string; bytes: number }[];
+}
+
+export interface RunPage {
+  runs: Run[];
+  nextCursor?: string;
+}
+
+export interface Artifact {
+  id: string;
+  runId: string;
+  conversationId: string;
+  name: string;
+  mediaType: string;
+  sizeBytes: number;
+  integrityId: string;
+  createdAt: string;
+  expiresAt: string;
+}
+
+export interface ArtifactPage {
+  artifacts: Artifact[];
+  nextCursor?: string;
+  usage?: { bytes: number; quotaBytes: number; count?: number };
+}
+
+export interface ConfigField {
+  key: string;
+  value: unknown;
+  origin: string;
+}

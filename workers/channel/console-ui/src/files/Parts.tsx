@@ -1,0 +1,42 @@
+/** The parts of a reply, in their order. */
+
+import type { ReactNode } from "react";
+import type { Part } from "../api/types.ts";
+import { Icon } from "../ui/Icon.tsx";
+import { FileCard } from "./FileCard.tsx";
+
+export function Parts({ parts }: { parts: Part[] }): ReactNode {
+  if (parts.length === 0) return null;
+  return (
+    <div className="parts">
+      {parts.map((part, index) => {
+        switch (part.type) {
+          case "attachment":
+            return <FileCard key={`${part.id}-${index}`} part={part} />;
+          case "failure":
+            return (
+              <article key={`failure-${index}`} className="card failure" aria-label="A part that failed">
+                <Icon name="alert" />
+                <div className="card-body">
+                  <p className="card-title">{part.name === undefined ? "A file or app is missing" : <bdi>{part.name}</bdi>}</p>
+                  <p dir="auto">{part.message}</p>
+                  <p className="muted">
+                    <code>{part.code}</code>
+                  </p>
+                </div>
+              </article>
+            );
+          default:
+            return (
+              <article key={`other-${index}`} className="card">
+                <Icon name="file" />
+                <div className="card-body">
+                  <p>This part of the reply can't be shown by this version of the console.</p>
+                </div>
+              </article>
+            );
+        }
+      })}
+    </div>
+  );
+}

@@ -1,0 +1,83 @@
+/** The reply files that are kept, against what may be kept. */
+
+import type { ReactNode } from "react";
+import { api, sentence } from "../api/client.ts";
+import type { Artifact, ArtifactPage } from "../api/types.ts";
+import { notify } from "../state/notices.ts";
+import { useResource } from "../state/resource.ts";
+import { DataTable, Page } from "../ui/DataTable.tsx";
+import { plural, size } from "../ui/format.ts";
+import { Link } from "../ui/Link.tsx";
+import { Empty, Failed, Loading } from "../ui/States.tsx";
+import { Time } from "../ui/Time.tsx";
+
+const read = (): Promise<ArtifactPage> => api.artifacts();
+
+export default function FilesPage(): ReactNode {
+  const { value, error, reload, set } = useResource(read, ["runs", "status"]);
+  const more = async (): Promise<void> => {
+    try {
+      const page = await api.artifacts(value?.nextCursor);
+      set((old) => ({ ...page, artifacts: [...old.artifacts, ...page.artifacts] }));
+    } catch (cause) {
+      notify(sentence(cause), "bad");
+    }
+  };
+  return (
+    <Page title="Files">
+      {error !== null && <Failed message={error} onRetry={reload} />}
+      {value === null && error === null && <Loading what="the files" />}
+      {value?.usage !== undefined && (
+        <section className="quota" aria-label="Usage">
+          <p>
+            <strong>{size(value.usage.bytes)}</strong> of {size(value.usage.quotaBytes)} used
+            {value.usage.count !== undefined && <> by {plural(value.usage.count, "file")}</>}
+          </p>
+          <meter
+            aria-label="Storage used"
+            min={0}
+            max={Math.max(1, value.usage.quotaBytes)}
+            high={value.usage.quotaBytes * 0.85}
+            value={value.usage.bytes}
+          />
+        </section>
+      )}
+      {value !== null && value.artifacts.length === 0 && <Empty icon="file" title="No files" />}
+      {value !== null && value.artifacts.length > 0 && (
+        <DataTable<Artifact>
+          label="Files"
+          rows={value.artifacts}
+          id={(file) => file.id}
+          columns={[
+            { title: "Name", cell: (file) => <bdi className="name">{file.name}</bdi> },
+            { title: "Type", cell: (file) => file.mediaType },
+            { title: "Size", figures: true, cell: (file) => size(file.sizeBytes) },
+            { title: "Created", cell: (file) => <Time at={file.createdAt} /> },
+            { title: "Expires", cell: (file) => <Time at={file.expiresAt} /> },
+            {
+              title: "Run",
+              cell: (file) => (
+                <Link to={`/runs/${encodeURIComponent(file.runId)}`} className="id">
+                  {file.runId}
+                </Link>
+              ),
+            },
+            {
+              title: "Integrity",
+              cell: (file) => (
+                <code className="id" title={file.integrityId}>
+                  {file.integrityId.replace("sha256:", "").slice(0, 12)}
+                </code>
+              ),
+            },
+          ]}
+        />
+      )}
+      {value?.nextCursor !== undefined && (
+        <button type="button" className="button centred" onClick={() => void more()}>
+          More
+        </button>
+      )}
+    </Page>
+  );
+}

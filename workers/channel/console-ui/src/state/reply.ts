@@ -1,0 +1,65 @@
+/** From frames to a message: pure. */
+
+import type { Activity, Frame, Message } from "../api/types.ts";
+
+/** Entries of activity that are kept for one reply; more are counted only by the server. */
+export const MAX_ACTIVITY = 20_000;
+
+/** The reply as a reader sees it who has all frames still to come. */
+export function blank(message: Message): Message {
+  return { ...message, text: "", activity: [], parts: [] };
+}
+
+/** The message after these frames. The given one isn't changed. */
+export function apply(message: Message, frames: readonly Frame[]): Message {
+  let next: Message = { ...message };
+  let activity: Activity[] | null = null;
+  let positions: Map<string, number> | null = null;
+  let text = message.text;
+  for (const frame of frames) {
+    switch (frame.type) {
+      case "status":
+        next.status = frame.state;
+        break;
+      case "append":
+        text += frame.text;
+        break;
+      case "replace":
+        text = frame.text;
+        break;
+      case "event": {
+        activity ??= [...message.activity];
+        positions ??= new Map(activity.map((entry, index) => [entry.id, index]));
+        const at = positions.get(frame.activity.id);
+        if (at !== undefined) {
+          activity[at] = { ...activity[at], ...frame.activity };
+        } else if (activity.length < MAX_ACTIVITY) {
+          positions.set(frame.activity.id, activity.length);
+          activity.push(frame.activity);
+        }
+        break;
+      }
+      case "finish":
+        next = { ...frame.message };
+        text = frame.message.text;
+        activity = null;
+        positions = null;
+        break;
+      case "error":
+        next.status = frame.failure.kind === "cancelled" ? "cancelled" : "failed";
+        next.failure = frame.failure;
+        break;
+      default:
+        // A newer server says more than this page knows.
+        break;
+    }
+  }
+  next.text = text;
+  if (activity !== null) next.activity = activity;
+  return next;
+}
+
+/** True when nothing more will come. */
+export function isOver(message: Message): boolean {
+  return message.status !== "running" && message.status !== "queued";
+}
