@@ -124,6 +124,11 @@ pub enum Ask {
     },
     /// Where the configuration's values come from.
     Config,
+    /// Something of the web console's logins.
+    Console {
+        /// What.
+        order: crate::console::Order,
+    },
     /// Lift the parking of a role's worker.
     Unpark {
         /// Role name.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::chat::{Failover, Usage};
+use crate::console::{Look, Order};
 use crate::edges::control::{
     EdgeName, FromWorker, Peer, Probe, Refusal, RunScope, RunStatus, SandboxReport, StartRun,
     ToWorker, Trigger,
@@ -380,6 +381,30 @@ fn vectors() -> Vectors {
             message: text("m"),
         },
     ]);
+    let refusal = || Refusal {
+        code: text("not_found"),
+        message: text("m"),
+    };
+    all.add(vec![
+        ToWorker::Operate {
+            order: Order::Revoke { id: text("s1") },
+        },
+        ToWorker::Seen { body: body() },
+        ToWorker::NotSeen { refusal: refusal() },
+    ]);
+    all.add(vec![
+        FromWorker::Operated { body: body() },
+        FromWorker::NotOperated { refusal: refusal() },
+        FromWorker::Look {
+            at: Look::Runs {
+                status: Some(text("failed")),
+                limit: 20,
+                cursor: None,
+            },
+        },
+    ]);
+    all.add(vec![store::Request::Console { ask: body() }]);
+    all.add(vec![store::Reply::Console { answer: body() }]);
     all
 }
 

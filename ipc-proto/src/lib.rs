@@ -13,6 +13,7 @@ pub mod channel;
 pub mod chat;
 pub mod client;
 pub mod codec;
+pub mod console;
 pub mod edges;
 pub mod figures;
 pub mod frame;

@@ -23,6 +23,8 @@ pub enum RoleSettings {
     /// The webhook channel. Descriptors: `listener`, and `bearer:<n>` and `secret:<n>` for the
     /// endpoints that have them.
     ChannelWebhook(WebhookSettings),
+    /// The web console. Descriptors: `listener`.
+    ChannelConsole(ConsoleSettings),
     /// The run worker. Descriptors: `identity`, `soul` (when configured), `skill:<name>` for each
     /// selected skill.
     Run(RunSettings),
@@ -187,6 +189,21 @@ pub struct OpenaiSettings {
     pub model_id: String,
     /// True when a bearer is required; the secret comes as the descriptor `bearer`.
     pub bearer: bool,
+}
+
+/// Settings of the web console (facts 2.9).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConsoleSettings {
+    /// `console.allowedHosts`; empty for the loopback names.
+    pub allowed_hosts: Vec<String>,
+    /// What the agent is called.
+    pub label: String,
+    /// `<provider>:<model>` of the first choice.
+    pub model: String,
+    /// Models that a message may ask for, the first choice among them.
+    pub models: Vec<String>,
+    /// Largest reply file in bytes.
+    pub max_reply_bytes: u64,
 }
 
 /// Settings of the webhook channel (facts 2.2).

@@ -91,6 +91,7 @@ const ARTIFACT: Senders = Senders::Only(&[Artifact]);
 const EGRESS: Senders = Senders::Only(&[Egress]);
 const WEBHOOK: Senders = Senders::Only(&[Role::ChannelWebhook]);
 const BRIDGE: Senders = Senders::Only(&[AppBridge]);
+const CONSOLE: Senders = Senders::Only(&[Role::ChannelConsole]);
 const METRICS: Senders = Senders::Only(&[Role::Metrics]);
 const READERS: Senders = Senders::Only(&[
     Monod,
@@ -118,12 +119,15 @@ pub const RULES: &[Rule] = &[
     rule(0x0107, "Drain", MONOD, Serving, MANY, (0, 0)),
     rule(0x0108, "Shutdown", MONOD, Serving, MANY, (0, 0)),
     rule(0x0109, "ServerExited", MONOD, Serving, MANY, (0, 0)),
+    rule(0x010a, "Operate", MONOD, Serving, MANY, (0, 0)),
     rule(0x0181, "RunStarted", MONOD, Serving, MANY, (1, 1)),
     rule(0x0182, "RunRefused", MONOD, Serving, MANY, (0, 0)),
     rule(0x0183, "ServerStarted", MONOD, Serving, MANY, (3, 3)),
     rule(0x0184, "ServerFailed", MONOD, Serving, MANY, (0, 0)),
     rule(0x0185, "Done", MONOD, Serving, MANY, (0, 0)),
     rule(0x0186, "Figures", MONOD, Serving, MANY, (0, 1)),
+    rule(0x0187, "Seen", MONOD, Serving, MANY, (0, 1)),
+    rule(0x0188, "NotSeen", MONOD, Serving, MANY, (0, 0)),
     // control: worker to supervisor
     rule(0x0140, "Hello", Senders::Workers, Greeting, ONCE, (0, 0)),
     rule(0x0141, "Ready", Senders::Workers, Starting, ONCE, (0, 0)),
@@ -142,6 +146,9 @@ pub const RULES: &[Rule] = &[
     rule(0x0147, "StopServer", BRIDGE, Serving, MANY, (0, 0)),
     rule(0x0148, "RunDone", RUN, Serving, ONCE, (0, 0)),
     rule(0x0149, "Figures", METRICS, Serving, MANY, (0, 0)),
+    rule(0x014a, "Operated", CONSOLE, Serving, MANY, (0, 1)),
+    rule(0x014b, "NotOperated", CONSOLE, Serving, MANY, (0, 0)),
+    rule(0x014c, "Look", CONSOLE, Serving, MANY, (0, 0)),
     // store
     rule(0x0201, "BeginRun", RUN, Serving, ONCE, (0, 0)),
     rule(0x0202, "ToolStarted", RUN, Serving, MANY, (0, 0)),
@@ -175,12 +182,14 @@ pub const RULES: &[Rule] = &[
         MANY,
         (0, 1),
     ),
+    rule(0x020c, "Console", CONSOLE, Serving, MANY, (0, 1)),
     rule(0x0281, "Began", STORE, Serving, MANY, (0, 1)),
     rule(0x0282, "Recorded", STORE, Serving, MANY, (0, 0)),
     rule(0x0283, "Committed", STORE, Serving, MANY, (0, 0)),
     rule(0x0284, "Runs", STORE, Serving, MANY, (0, 1)),
     rule(0x0285, "Run", STORE, Serving, MANY, (0, 1)),
     rule(0x0286, "Committedness", STORE, Serving, MANY, (0, 0)),
+    rule(0x0287, "Console", STORE, Serving, MANY, (0, 1)),
     // artifact
     rule(0x0301, "Publish", RUN, Serving, MANY, (0, 1)),
     rule(0x0302, "Finalise", RUN, Serving, ONCE, (0, 0)),

@@ -246,6 +246,21 @@ messages! {
             /// [`crate::figures::Figures`] as JSON.
             body: Body,
         } = 0x0186,
+        /// An operator wants something of the console's logins; `Operated` or `NotOperated` answers.
+        Operate {
+            /// What.
+            order: crate::console::Order,
+        } = 0x010a,
+        /// Answers `Look`. One descriptor when it is large.
+        Seen {
+            /// JSON, as `monoctl` prints it.
+            body: Body,
+        } = 0x0187,
+        /// Answers `Look`.
+        NotSeen {
+            /// Why.
+            refusal: Refusal,
+        } = 0x0188,
     }
 }
 
@@ -313,5 +328,20 @@ messages! {
         } = 0x0148,
         /// The metrics worker wants to know what is counted.
         Figures = 0x0149,
+        /// Answers `Operate`. One descriptor when it is large.
+        Operated {
+            /// JSON, as [`crate::console::Order`] says.
+            body: Body,
+        } = 0x014a,
+        /// Answers `Operate`.
+        NotOperated {
+            /// Why.
+            refusal: Refusal,
+        } = 0x014b,
+        /// The console wants to see something for its operator pages.
+        Look {
+            /// What.
+            at: crate::console::Look,
+        } = 0x014c,
     }
 }

@@ -238,6 +238,11 @@ messages! {
             /// A list of [`ChatMessage`].
             messages: Body,
         } = 0x020b,
+        /// From the console: its threads, messages and logins.
+        Console {
+            /// [`crate::console::Ask`] as JSON.
+            ask: Body,
+        } = 0x020c,
     }
 }
 
@@ -271,5 +276,10 @@ messages! {
             /// `committed`, `failed`, `running` or `unknown`.
             state: String,
         } = 0x0286,
+        /// Answer to `Console`.
+        Console {
+            /// JSON, as [`crate::console::Ask`] says.
+            answer: Body,
+        } = 0x0287,
     }
 }

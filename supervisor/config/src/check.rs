@@ -144,6 +144,7 @@ pub fn check(path: &Path, env: &Env) -> Report {
         add("secrets", None);
         for channel in [
             "openaiApi",
+            "console",
             "webhook",
             "cron",
             "tui",
@@ -170,8 +171,8 @@ fn section_of(diagnostic: &Diagnostic) -> &str {
         "concurrency" | "traceability" => "runtime",
         "mcpServers" => "tools",
         "runtime" | "providers" | "context" | "memory" | "tools" | "sandbox" | "artifacts"
-        | "continuations" | "interaction" | "metrics" | "openaiApi" | "webhook" | "cron"
-        | "tui" | "slack" | "telegram" | "a2a" => first,
+        | "continuations" | "interaction" | "metrics" | "openaiApi" | "console" | "webhook"
+        | "cron" | "tui" | "slack" | "telegram" | "a2a" => first,
         _ => "configuration",
     }
 }

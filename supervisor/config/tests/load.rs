@@ -346,6 +346,8 @@ fn rules_between_keys() {
         ("\"a2a\": {\"provider\": {\"requireBearer\": true}}", &[("key_required", "a2a.provider.requireBearer")]),
         ("\"a2a\": {\"provider\": {\"publicBaseUrl\": \"https://a.example\"}}", &[("not_allowed", "a2a.provider.publicBaseUrl")]),
         ("\"a2a\": {\"surprise\": 1}", &[("unknown_key", "a2a.surprise")]),
+        ("\"console\": {\"enabled\": true, \"host\": \"0.0.0.0\"}", &[("missing", "console.host")]),
+        ("\"console\": {\"allowedHosts\": [\"http://a\"]}", &[("wrong_form", "console.allowedHosts[0]")]),
         ("\"web\": {}", &[("retired_key", "web")]),
         ("\"telegram\": {\"quietHours\": 5}", &[("wrong_type", "telegram.quietHours")]),
         ("\"runtime\": {\"model\": \"demo:scripted\", \"workspace\": \"none\"}", &[("missing_folder", "runtime.workspace")]),

@@ -6,9 +6,9 @@
 use ipc_proto::Role;
 use ipc_proto::callbacks::CallbackHosts;
 use ipc_proto::settings::{
-    AppBridgeSettings, ArtifactSettings, EgressSettings, McpServerSettings, McpTransport,
-    ModelChoice, OpenaiSettings, ProviderSettings, RoleSettings, RunSettings, StoreSettings,
-    WebhookEndpoint, WebhookSettings, Wire,
+    AppBridgeSettings, ArtifactSettings, ConsoleSettings, EgressSettings, McpServerSettings,
+    McpTransport, ModelChoice, OpenaiSettings, ProviderSettings, RoleSettings, RunSettings,
+    StoreSettings, WebhookEndpoint, WebhookSettings, Wire,
 };
 use mono_config::{Config, McpTransport as Transport, SecretSource, Wire as ConfigWire};
 use nix::fcntl::{OFlag, open};
@@ -176,6 +176,10 @@ pub(crate) fn compose(
         Role::Egress => egress(config),
         Role::AppBridge => Ok((RoleSettings::AppBridge(app_bridge(config)), vec![])),
         Role::ChannelOpenai => openai(config, listener),
+        Role::ChannelConsole => Ok((
+            RoleSettings::ChannelConsole(console(config)),
+            named_listener(listener),
+        )),
         Role::ChannelWebhook => webhook(config, listener),
         Role::Run => run(config, places),
         Role::Metrics => Ok((RoleSettings::Metrics, named_listener(listener))),
@@ -206,13 +210,7 @@ fn egress(config: &Config) -> Result<(RoleSettings, Descriptors), ComposeError> 
             .iter()
             .map(|f| choice(&f.model, f.effort, f.attempts)),
     );
-    let asked = config
-        .webhook
-        .endpoints
-        .iter()
-        .filter(|_| config.webhook.enabled);
-    let offered: Vec<_> = asked
-        .filter_map(|endpoint| endpoint.model.as_ref())
+    let offered: Vec<_> = offered(config)
         .map(|model| choice(model, None, runtime.retry.primary_attempts))
         .collect();
     for (id, provider) in &config.providers.by_id {
@@ -324,6 +322,40 @@ fn openai(
         bearer: api.api_key.is_some(),
     };
     Ok((RoleSettings::ChannelOpenai(settings), descriptors))
+}
+
+/// Largest file that a run publishes (spec s0).
+const MAX_REPLY_FILE: u64 = 20 * 1024 * 1024;
+
+fn console(config: &Config) -> ConsoleSettings {
+    let runtime = &config.runtime;
+    let model = runtime.model.to_string();
+    let mut models = vec![model.clone()];
+    let further = runtime.fallbacks.iter().map(|f| &f.model);
+    for model in further.chain(offered(config)) {
+        let name = model.to_string();
+        if !models.contains(&name) {
+            models.push(name);
+        }
+    }
+    let folder = runtime.workspace.file_name();
+    ConsoleSettings {
+        allowed_hosts: config.console.allowed_hosts.clone(),
+        label: folder.map_or_else(
+            || "mono".to_owned(),
+            |name| name.to_string_lossy().into_owned(),
+        ),
+        model,
+        models,
+        max_reply_bytes: MAX_REPLY_FILE,
+    }
+}
+
+/// Models that requests may ask for beside the chain.
+fn offered(config: &Config) -> impl Iterator<Item = &mono_config::ModelName> {
+    let webhook = &config.webhook;
+    let endpoints = webhook.endpoints.iter().filter(|_| webhook.enabled);
+    endpoints.filter_map(|endpoint| endpoint.model.as_ref())
 }
 
 /// Descriptors of one packet bound the keys that endpoints have of their own: the settings, the

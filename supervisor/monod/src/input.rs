@@ -4,7 +4,7 @@ use crate::process::Source;
 use crate::violations::Event;
 use ipc_proto::RunId;
 use ipc_proto::admin::{Admin, Ask};
-use ipc_proto::channel::Responder;
+use ipc_proto::channel::{Fault, Responder};
 use ipc_proto::edges::control::FromWorker;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -50,6 +50,12 @@ pub(crate) enum Input {
     },
     /// The end of a run that its process did not report is on record.
     Interrupted { run: RunId },
+    /// What the console wanted to see is there.
+    Looked {
+        process: ProcessId,
+        request: u64,
+        result: Result<serde_json::Value, Fault>,
+    },
     /// Heartbeats and deadlines.
     Tick,
     /// The next look at the memory of runs and servers is due; the one before began then.

@@ -4,38 +4,56 @@ use crate::supervisor::Supervisor;
 use ipc_proto::Role;
 use ipc_proto::edges::control::{EdgeName, Peer, ToWorker};
 
+/// Who gets a channel to whom. What may be said on it stands in the table of the wire.
+const LINKS: [(EdgeName, Role, Role); 3] = [
+    // Results go out through `egress`; to which hosts, in what it was told.
+    (EdgeName::Egress, Role::Egress, Role::ChannelWebhook),
+    // Threads, messages and logins of the console.
+    (EdgeName::Store, Role::Store, Role::ChannelConsole),
+    // Reply files of the console's conversations.
+    (EdgeName::Artifact, Role::Artifact, Role::ChannelConsole),
+];
+
 impl Supervisor {
-    /// A worker serves from now on. The webhook channel sends results through `egress`: when one
-    /// of the two is new they get a channel, and the webhook channel closes the one that it had.
-    /// What may be said on it stands in the table of the wire; to which hosts, in what `egress` was
-    /// told.
+    /// A worker serves from now on: where it is one end of a link and the other end serves too,
+    /// both get a channel. Who asks closes the one that it had.
     pub(crate) fn link(&mut self, role: Role) {
-        let callback = &self.config.webhook.callback;
-        let declared = !(callback.hosts.is_empty() && callback.private_hosts.is_empty());
-        if !declared || !matches!(role, Role::Egress | Role::ChannelWebhook) {
-            return;
+        let due = LINKS
+            .into_iter()
+            .filter(|(_, owner, asker)| role == *owner || role == *asker);
+        for (edge, owner, asker) in due {
+            if asker == Role::ChannelWebhook && !self.sends_results() {
+                continue;
+            }
+            self.connect(edge, owner, asker);
         }
-        let (Some(owner), Some(channel)) = (
-            self.serving(Role::Egress),
-            self.serving(Role::ChannelWebhook),
-        ) else {
+    }
+
+    fn sends_results(&self) -> bool {
+        let callback = &self.config.webhook.callback;
+        !(callback.hosts.is_empty() && callback.private_hosts.is_empty())
+    }
+
+    fn connect(&mut self, edge: EdgeName, owner_role: Role, asker_role: Role) {
+        let (Some(owner), Some(asker)) = (self.serving(owner_role), self.serving(asker_role))
+        else {
             return;
         };
         let peer = |role| Peer { role, run: None };
-        let Some(end) = self.grant(owner, EdgeName::Egress, peer(Role::ChannelWebhook)) else {
+        let Some(end) = self.grant(owner, edge, peer(asker_role)) else {
             return;
         };
-        let number = self.next_channel;
+        let channel = self.next_channel;
         self.next_channel += 1;
         let grant = ToWorker::Grant {
-            channel: number,
-            edge: EdgeName::Egress,
-            peer: peer(Role::Egress),
+            channel,
+            edge,
+            peer: peer(owner_role),
         };
-        if let Some(process) = self.processes.get(&channel)
+        if let Some(process) = self.processes.get(&asker)
             && !process.send(0, grant, vec![end])
         {
-            self.end(channel);
+            self.end(asker);
         }
     }
 }

@@ -7,6 +7,7 @@ mod admission;
 mod boot;
 mod cli;
 mod compose;
+mod console;
 mod counters;
 mod figures;
 mod handover;

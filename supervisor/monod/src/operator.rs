@@ -1,5 +1,6 @@
 //! What an operator asks through the admin socket.
 
+use crate::input::{Input, ProcessId};
 use crate::run::Origin;
 use crate::slot::{Occupant, Slot};
 use crate::status;
@@ -14,6 +15,7 @@ use serde_json::json;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// How long the owner of a list may take.
 const OWNER_WITHIN: Duration = Duration::from_secs(20);
@@ -49,6 +51,39 @@ fn now<T: Serialize + Send + 'static>(
     tokio::spawn(answer(responder, result));
 }
 
+/// Who gets what an owner answers.
+pub(crate) enum Asker {
+    /// `monoctl`.
+    Operator(Responder<Admin>),
+    /// The console, for its operator pages. Gets no descriptors.
+    Console {
+        process: ProcessId,
+        request: u64,
+        tell: mpsc::UnboundedSender<Input>,
+    },
+}
+
+impl Asker {
+    /// Sends the result.
+    pub(crate) async fn answer(self, result: Result<(serde_json::Value, Vec<OwnedFd>), Fault>) {
+        match self {
+            Self::Operator(responder) => answer(responder, result).await,
+            Self::Console {
+                process,
+                request,
+                tell,
+            } => {
+                let result = result.map(|(value, _)| value);
+                let _ = tell.send(Input::Looked {
+                    process,
+                    request,
+                    result,
+                });
+            }
+        }
+    }
+}
+
 fn invalid(what: impl std::fmt::Display) -> Fault {
     Fault::new("invalid_request", what.to_string())
 }
@@ -70,12 +105,8 @@ fn down(role: &str) -> Fault {
 }
 
 /// Passes an owner's answer on, as JSON.
-fn forward<E, F>(
-    client: Option<Client<E>>,
-    request: E::Request,
-    take: F,
-    responder: Responder<Admin>,
-) where
+fn forward<E, F>(client: Option<Client<E>>, request: E::Request, take: F, asker: Asker)
+where
     E: Edge,
     F: FnOnce(E::Reply) -> Result<Option<Body>, Fault> + Send + 'static,
 {
@@ -97,8 +128,12 @@ fn forward<E, F>(
             };
             Ok((value, fds.into_iter().collect()))
         };
-        answer(responder, result.await).await;
+        asker.answer(result.await).await;
     });
+}
+
+fn refuse(asker: Asker, fault: Fault) {
+    tokio::spawn(asker.answer(Err(fault)));
 }
 
 fn unexpected() -> Fault {
@@ -139,6 +174,7 @@ impl Supervisor {
             }
             Ask::Status => now(responder, Ok((self.status(), vec![]))),
             Ask::Config => now(responder, Ok((json!({ "fields": self.reports }), vec![]))),
+            Ask::Console { order } => self.operate_console(order, responder),
             Ask::Send {
                 conversation,
                 input,
@@ -163,46 +199,12 @@ impl Supervisor {
                 limit,
                 cursor,
             } => {
-                let conversation = match conversation.as_deref().map(ConversationId::parse) {
-                    None => None,
-                    Some(Ok(id)) => Some(id),
-                    Some(Err(e)) => return now::<()>(responder, Err(invalid(e))),
-                };
-                let request = store::Request::ListRuns {
-                    conversation,
-                    status,
-                    limit,
-                    cursor,
-                };
-                let take = |reply| match reply {
-                    store::Reply::Runs { page } => Ok(Some(page)),
-                    _ => Err(unexpected()),
-                };
-                forward(self.store.clone(), request, take, responder);
+                let asker = Asker::Operator(responder);
+                self.list_runs(conversation, status, limit, cursor, asker);
             }
-            Ask::ShowRun { run } => match RunId::parse(&run) {
-                Ok(run) => {
-                    let take = |reply| match reply {
-                        store::Reply::Run { record } => Ok(record),
-                        _ => Err(unexpected()),
-                    };
-                    forward(
-                        self.store.clone(),
-                        store::Request::ShowRun { run },
-                        take,
-                        responder,
-                    );
-                }
-                Err(e) => now::<()>(responder, Err(invalid(e))),
-            },
+            Ask::ShowRun { run } => self.show_run(&run, Asker::Operator(responder)),
             Ask::ListArtifacts { limit, cursor } => {
-                let take = |reply| match reply {
-                    artifact::Reply::Artifacts { page } => Ok(Some(page)),
-                    artifact::Reply::Refused { code, .. } => Err(Fault::new(&code, "refused")),
-                    _ => Err(unexpected()),
-                };
-                let request = artifact::Request::List { limit, cursor };
-                forward(self.artifact.clone(), request, take, responder);
+                self.list_artifacts(limit, cursor, Asker::Operator(responder));
             }
             Ask::GetArtifact { id } => {
                 let take = |reply| match reply {
@@ -219,7 +221,12 @@ impl Supervisor {
                     delivery: None,
                     run: None,
                 };
-                forward(self.artifact.clone(), request, take, responder);
+                forward(
+                    self.artifact.clone(),
+                    request,
+                    take,
+                    Asker::Operator(responder),
+                );
             }
             Ask::Unpark { role } => {
                 let result = if self.unpark(&role) {
@@ -250,6 +257,62 @@ impl Supervisor {
         }
     }
 
+    /// A page of runs, for whoever asks.
+    pub(crate) fn list_runs(
+        &self,
+        conversation: Option<String>,
+        status: Option<String>,
+        limit: u32,
+        cursor: Option<String>,
+        asker: Asker,
+    ) {
+        let conversation = match conversation.as_deref().map(ConversationId::parse) {
+            None => None,
+            Some(Ok(id)) => Some(id),
+            Some(Err(e)) => return refuse(asker, invalid(e)),
+        };
+        let request = store::Request::ListRuns {
+            conversation,
+            status,
+            limit,
+            cursor,
+        };
+        let take = |reply| match reply {
+            store::Reply::Runs { page } => Ok(Some(page)),
+            _ => Err(unexpected()),
+        };
+        forward(self.store.clone(), request, take, asker);
+    }
+
+    /// One run, for whoever asks.
+    pub(crate) fn show_run(&self, run: &str, asker: Asker) {
+        let run = match RunId::parse(run) {
+            Ok(run) => run,
+            Err(e) => return refuse(asker, invalid(e)),
+        };
+        let take = |reply| match reply {
+            store::Reply::Run { record } => Ok(record),
+            _ => Err(unexpected()),
+        };
+        forward(
+            self.store.clone(),
+            store::Request::ShowRun { run },
+            take,
+            asker,
+        );
+    }
+
+    /// A page of artifacts, for whoever asks.
+    pub(crate) fn list_artifacts(&self, limit: u32, cursor: Option<String>, asker: Asker) {
+        let take = |reply| match reply {
+            artifact::Reply::Artifacts { page } => Ok(Some(page)),
+            artifact::Reply::Refused { code, .. } => Err(Fault::new(&code, "refused")),
+            _ => Err(unexpected()),
+        };
+        let request = artifact::Request::List { limit, cursor };
+        forward(self.artifact.clone(), request, take, asker);
+    }
+
     fn send(
         &mut self,
         conversation: &str,
@@ -272,7 +335,7 @@ impl Supervisor {
         Ok((json!({ "run": run }), vec![events]))
     }
 
-    fn status(&self) -> status::Status {
+    pub(crate) fn status(&self) -> status::Status {
         let mut workers: Vec<status::Worker> = self
             .slots
             .iter()

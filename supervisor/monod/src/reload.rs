@@ -17,10 +17,11 @@ use serde::Serialize;
 
 /// Roles that may live beside their successor. The owners of files can't: each holds its folder
 /// alone.
-pub(crate) const REPLACEABLE: [Role; 5] = [
+pub(crate) const REPLACEABLE: [Role; 6] = [
     Role::Egress,
     Role::AppBridge,
     Role::ChannelOpenai,
+    Role::ChannelConsole,
     Role::ChannelWebhook,
     Role::Metrics,
 ];
@@ -92,6 +93,9 @@ fn keep_fixed(running: &Config, new: &mut Config) -> Vec<&'static str> {
     fixed!("openaiApi.enabled", openai_api.enabled);
     fixed!("openaiApi.host", openai_api.host);
     fixed!("openaiApi.port", openai_api.port);
+    fixed!("console.enabled", console.enabled);
+    fixed!("console.host", console.host);
+    fixed!("console.port", console.port);
     fixed!("webhook.enabled", webhook.enabled);
     fixed!("webhook.host", webhook.host);
     fixed!("webhook.port", webhook.port);
@@ -179,6 +183,13 @@ impl Supervisor {
                     "{section}.apiKey can't be taken away while it listens beyond loopback"
                 )));
             }
+        }
+        if config.console.allowed_hosts.is_empty()
+            && self.listens_beyond_loopback(Role::ChannelConsole)
+        {
+            return Err(invalid(
+                "console.allowedHosts can't be emptied while it listens beyond loopback".to_owned(),
+            ));
         }
         // A key file or a variable that isn't there is found before anything is changed.
         let present = |role: &Role| self.slots.iter().any(|slot| slot.role == *role);
@@ -345,6 +356,9 @@ mod tests {
         other.artifacts.retention.dry_run ^= true;
         other.openai_api.enabled ^= true;
         other.openai_api.host.push('0');
+        other.console.enabled ^= true;
+        other.console.host.push('0');
+        other.console.port += 1;
         other.webhook.enabled ^= true;
         other.webhook.host.push('0');
         other.webhook.port += 1;
@@ -353,7 +367,7 @@ mod tests {
         other.metrics.port += 1;
         let kept = keep_fixed(&running.config, &mut new.config);
         let fixed = name_fixed(&kept, &running.fields, &mut new.fields);
-        assert_eq!((kept.len(), fixed.len()), (15, 15), "{kept:?}");
+        assert_eq!((kept.len(), fixed.len()), (18, 18), "{kept:?}");
     }
 
     #[test]

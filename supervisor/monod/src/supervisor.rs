@@ -5,6 +5,7 @@
 use crate::admin::Operators;
 use crate::admission::{Limits, Queue};
 use crate::compose::{self, Places};
+use crate::console::Orders;
 use crate::counters::{Counters, Reason};
 use crate::figures::LastFigures;
 use crate::handover::{Left, Luggage};
@@ -24,6 +25,7 @@ use crate::violations::{Ear, Violations};
 use ipc_proto::edges::artifact::Artifact;
 use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, SandboxReport, ToWorker};
 use ipc_proto::edges::store::Store;
+use ipc_proto::settings::RoleSettings;
 use ipc_proto::{Body, Client, MAGIC, Role, RunId, VERSION_MAX, VERSION_MIN};
 use mono_config::Config;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -80,6 +82,7 @@ pub(crate) struct Supervisor {
     pub(crate) last_figures: LastFigures,
     pub(crate) forbidden: Violations,
     pub(crate) logbook: Logbook,
+    pub(crate) orders: Orders,
     /// systemd knows that the daemon is ready.
     pub(crate) announced: bool,
     pub(crate) own: Own,
@@ -102,6 +105,9 @@ impl Supervisor {
         let mut roles = vec![Role::Store, Role::Artifact, Role::Egress, Role::AppBridge];
         if parts.config.openai_api.enabled {
             roles.push(Role::ChannelOpenai);
+        }
+        if parts.config.console.enabled {
+            roles.push(Role::ChannelConsole);
         }
         if parts.config.webhook.enabled {
             roles.push(Role::ChannelWebhook);
@@ -130,6 +136,7 @@ impl Supervisor {
             last_figures: LastFigures::default(),
             forbidden: Violations::default(),
             logbook: Logbook::default(),
+            orders: Orders::default(),
             announced: false,
             own: parts.own,
             upgrade: None,
@@ -191,6 +198,11 @@ impl Supervisor {
             } => self.asked(ask, fds, responder),
             Input::Checked { result, responder } => self.checked(result, responder),
             Input::Interrupted { run } => self.release(&run),
+            Input::Looked {
+                process,
+                request,
+                result,
+            } => self.looked(process, request, result),
             Input::Tick => self.tick(),
             Input::LookAtMemory { since } => self.look_again(since),
             Input::Memory { since, above } => self.memory_seen(since, above),
@@ -384,6 +396,9 @@ impl Supervisor {
                 failure_kind,
             } => self.run_done(id, status, failure_kind),
             FromWorker::Figures => self.tell_figures(id, request),
+            FromWorker::Operated { body } => self.operated(id, request, Ok(body), fds),
+            FromWorker::NotOperated { refusal } => self.operated(id, request, Err(refusal), fds),
+            FromWorker::Look { at } => self.look(id, request, at),
         }
     }
 
@@ -427,8 +442,13 @@ impl Supervisor {
             Some(listener) => Some(listener.try_clone().map_err(|e| e.to_string())?.into()),
             None => None,
         };
-        let (settings, named) = compose::compose(&self.config, &self.places, role, listener)
+        let (mut settings, named) = compose::compose(&self.config, &self.places, role, listener)
             .map_err(|e| e.to_string())?;
+        if let RoleSettings::Run(run) = &mut settings
+            && let Some(scratch) = self.processes.get(&id).and_then(|p| p.scratch.as_deref())
+        {
+            run.scratch = self.launcher.scratch_inside(scratch);
+        }
         let (settings, memfd) = Body::pack_json(&settings).map_err(|e| e.to_string())?;
         let (descriptors, fds): (Vec<_>, Vec<_>) = named.into_iter().unzip();
         let fds = memfd.into_iter().chain(fds).collect();
@@ -632,7 +652,7 @@ impl Supervisor {
         process.state = state;
         let role = process.role;
         if let Some(scratch) = process.scratch.clone() {
-            crate::launch::remove_scratch(scratch);
+            crate::launch::remove_scratch(scratch, id);
         }
         let over = process.memory.take().filter(Bound::ended);
         if over.is_some() {
@@ -784,6 +804,7 @@ impl Supervisor {
             self.end(id);
         }
         self.expire_runs(now);
+        self.orders.expire(now);
         self.watch_memory();
         self.fill();
         self.press_stop(now);

@@ -1,9 +1,10 @@
 //! The control channel after the handshake: grants in, wishes out, heartbeats between.
 
 use ipc_proto::channel::Fault;
+use ipc_proto::console::{Look, Order};
 use ipc_proto::edges::control::{
-    EdgeName, FromWorker, MAX_TURN_INPUT, Peer, RunScope, RunStatus, StartRun, ToWorker, Trigger,
-    TurnInput,
+    EdgeName, FromWorker, MAX_TURN_INPUT, Peer, Refusal, RunScope, RunStatus, StartRun, ToWorker,
+    Trigger, TurnInput,
 };
 use ipc_proto::figures::{Figures, MAX_FIGURES};
 use ipc_proto::link::{LinkError, LinkReceiver, LinkSender, Payload};
@@ -17,6 +18,9 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long the supervisor may take to answer a wish; starting a process included.
 const ANSWER: Duration = Duration::from_secs(30);
+
+/// Largest answer to a look in bytes.
+const MAX_SEEN: usize = 64 * 1024 * 1024;
 
 /// A channel that this worker owns one end of.
 #[derive(Debug)]
@@ -62,6 +66,13 @@ pub enum Event {
         server: u64,
         /// How.
         status: String,
+    },
+    /// An operator wants something of the console's logins; [`Control::operated`] answers.
+    Operate {
+        /// Names the wish in the answer.
+        request: u64,
+        /// What.
+        order: Order,
     },
     /// Finish what is running, take nothing new, then return.
     Drain,
@@ -260,6 +271,46 @@ impl Control {
         }
     }
 
+    /// What the supervisor shows of the daemon (the console), as `monoctl` would print it.
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] with the fixed code that `monoctl` would get.
+    pub async fn look(&self, at: Look) -> Result<serde_json::Value, ControlError> {
+        match self.ask(&FromWorker::Look { at }, &[]).await? {
+            (ToWorker::Seen { body }, mut fds) => Ok(body.unpack_json(&mut fds, MAX_SEEN)?),
+            (ToWorker::NotSeen { refusal }, _) => Err(Fault {
+                code: refusal.code,
+                message: refusal.message,
+            }
+            .into()),
+            _ => Err(ControlError::NoAnswer),
+        }
+    }
+
+    /// Answers [`Event::Operate`].
+    ///
+    /// # Errors
+    /// When the supervisor is gone.
+    pub async fn operated(
+        &self,
+        request: u64,
+        result: Result<serde_json::Value, Fault>,
+    ) -> Result<(), ControlError> {
+        let (answer, fd) = match result {
+            Ok(value) => {
+                let (body, fd) = Body::pack_json(&value)?;
+                (FromWorker::Operated { body }, fd)
+            }
+            Err(Fault { code, message }) => {
+                let refusal = Refusal { code, message };
+                (FromWorker::NotOperated { refusal }, None)
+            }
+        };
+        let fds: Vec<_> = fd.into_iter().collect();
+        let fds = ipc_proto::link::borrow(&fds);
+        Ok(self.sender.send(request, 0, &answer, &fds).await?)
+    }
+
     /// Says how the run ended (run workers, once, after the commit).
     ///
     /// # Errors
@@ -357,6 +408,10 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 },
                 ToWorker::CancelRun { reason } => Event::CancelRun { reason },
                 ToWorker::ServerExited { server, status } => Event::ServerExited { server, status },
+                ToWorker::Operate { order } => Event::Operate {
+                    request: packet.id,
+                    order,
+                },
                 ToWorker::Drain => Event::Drain,
                 ToWorker::Shutdown => break,
                 answer @ (ToWorker::RunStarted { .. }
@@ -364,6 +419,8 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 | ToWorker::ServerStarted { .. }
                 | ToWorker::ServerFailed { .. }
                 | ToWorker::Figures { .. }
+                | ToWorker::Seen { .. }
+                | ToWorker::NotSeen { .. }
                 | ToWorker::Done) => {
                     let waiter = asked.waiting().as_mut().and_then(|w| w.remove(&packet.id));
                     if let Some(waiter) = waiter {

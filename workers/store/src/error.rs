@@ -92,6 +92,18 @@ pub enum StoreError {
     /// Committed before with other content.
     #[error("{0} was committed before with other content")]
     Conflict(String),
+    /// No such thread, message or session of the console.
+    #[error("there is no such {0}")]
+    NotThere(&'static str),
+    /// An answer of the thread is being written or waits.
+    #[error("an answer in this thread is not whole yet; stop it first")]
+    ReplyOpen,
+    /// Too many messages of the thread wait.
+    #[error("too many messages wait in this thread; wait for an answer")]
+    QueueFull,
+    /// The console keeps no more; what people wrote is never dropped by itself.
+    #[error("the console's space is full ({0}); delete threads that are no longer needed")]
+    ConsoleFull(&'static str),
     /// Anything else that SQLite reports.
     #[error("the database failed: {0}")]
     Database(rusqlite::Error),

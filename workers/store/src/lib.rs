@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod console;
 mod conversation;
 pub mod db;
 pub mod error;

@@ -13,6 +13,7 @@ use crate::record::{COMMIT_BYTES, Start, Status};
 use crate::retention::Limits;
 use crate::turn::WORKER_LOST;
 use ipc_proto::channel::Fault;
+use ipc_proto::console::MAX_BODY;
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
 use ipc_proto::edges::store::{self as edge, Reply, Request};
 use ipc_proto::settings::RoleSettings;
@@ -22,6 +23,7 @@ use serde::de::DeserializeOwned;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
@@ -38,6 +40,8 @@ const SMALL_BODY: usize = 4 << 20;
 #[derive(Debug, Clone)]
 pub struct Desk {
     store: Arc<Mutex<Store>>,
+    /// Numbers channels, so that what one of them began is known when it closes.
+    leases: Arc<AtomicI64>,
     /// Told of damage that was found while serving: the worker then ends, and its next start
     /// refuses with the reason.
     damage: mpsc::UnboundedSender<String>,
@@ -51,6 +55,7 @@ impl Desk {
         (
             Self {
                 store: Arc::new(Mutex::new(store)),
+                leases: Arc::new(AtomicI64::new(1)),
                 damage,
             },
             reports,
@@ -66,6 +71,15 @@ impl Desk {
             }
             fault(&error)
         })
+    }
+
+    /// A console whose channel is closed can't finish the answers that it began on it.
+    fn let_replies_go(&self, lease: i64) {
+        match self.with(|store| store.interrupt_replies(Some(lease))) {
+            Ok(0) => {}
+            Ok(replies) => tracing::warn!(replies, "interrupted: the console's channel closed"),
+            Err(e) => tracing::error!("the console's answers could not be marked: {e}"),
+        }
     }
 
     /// A run whose channel is closed can't say any more how it ended.
@@ -154,6 +168,7 @@ fn open(starting: &mut Starting) -> Result<Store, KitError> {
             "recorded as interrupted: they were running when the store ended"
         );
     }
+    store.interrupt_replies(None).map_err(KitError::worker)?;
     Ok(store)
 }
 
@@ -182,6 +197,7 @@ fn located(state: &OwnedFd) -> Result<PathBuf, KitError> {
 /// Serves one channel to its end. A run's channel that closes before its run has ended ends the
 /// run: the descriptor is the lease.
 pub async fn serve(desk: &Desk, fd: OwnedFd, peer: Peer, mut revoked: oneshot::Receiver<()>) {
+    let lease = desk.leases.fetch_add(1, Ordering::Relaxed);
     match Server::<edge::Store>::new(fd, peer.role) {
         Err(error) => {
             tracing::error!(role = %peer.role, %error, "a granted channel can't be served")
@@ -192,7 +208,7 @@ pub async fn serve(desk: &Desk, fd: OwnedFd, peer: Peer, mut revoked: oneshot::R
                 _ = &mut revoked => break,
             };
             match call {
-                Ok(Some(call)) => answer(desk, &peer, call).await,
+                Ok(Some(call)) => answer(desk, &peer, lease, call).await,
                 Ok(None) => break,
                 Err(error) => {
                     tracing::warn!(role = %peer.role, %error, "a channel broke");
@@ -204,16 +220,19 @@ pub async fn serve(desk: &Desk, fd: OwnedFd, peer: Peer, mut revoked: oneshot::R
     if let Some(scope) = &peer.run {
         desk.let_go(&scope.run);
     }
+    if peer.role == Role::ChannelConsole {
+        desk.let_replies_go(lease);
+    }
 }
 
-async fn answer(desk: &Desk, peer: &Peer, call: Call<edge::Store>) {
+async fn answer(desk: &Desk, peer: &Peer, lease: i64, call: Call<edge::Store>) {
     let Call {
         request,
         mut fds,
         responder,
         ..
     } = call;
-    let sent = match handle(desk, peer, request, &mut fds) {
+    let sent = match handle(desk, peer, lease, request, &mut fds) {
         Ok((reply, fd)) => {
             let fds: Vec<OwnedFd> = fd.into_iter().collect();
             responder.send(&reply, &fds).await
@@ -229,11 +248,18 @@ async fn answer(desk: &Desk, peer: &Peer, call: Call<edge::Store>) {
 type Answer = Result<(Reply, Option<OwnedFd>), Fault>;
 
 /// Who asks decides what may be asked; the run and the conversation are the grant's.
-fn handle(desk: &Desk, peer: &Peer, request: Request, fds: &mut VecDeque<OwnedFd>) -> Answer {
+fn handle(
+    desk: &Desk,
+    peer: &Peer,
+    lease: i64,
+    request: Request,
+    fds: &mut VecDeque<OwnedFd>,
+) -> Answer {
     match (peer.role, &peer.run) {
         (Role::Run, Some(scope)) => handle_run(desk, scope, request, fds),
         (Role::Monod, None) => handle_supervisor(desk, request),
         (Role::Continuation, None) => handle_continuation(desk, request, fds),
+        (Role::ChannelConsole, None) => handle_console(desk, lease, request, fds),
         _ => Err(forbidden()),
     }
 }
@@ -358,6 +384,20 @@ fn handle_continuation(desk: &Desk, request: Request, fds: &mut VecDeque<OwnedFd
     }
 }
 
+fn handle_console(
+    desk: &Desk,
+    lease: i64,
+    request: Request,
+    fds: &mut VecDeque<OwnedFd>,
+) -> Answer {
+    let Request::Console { ask } = request else {
+        return Err(forbidden());
+    };
+    let ask = unpacked(ask, fds, MAX_BODY)?;
+    let answer = desk.with(|store| store.console(ask, lease, now()))?;
+    packed(&answer, |answer| Reply::Console { answer })
+}
+
 fn committedness(desk: &Desk, run: &RunId) -> Answer {
     let state = desk.with(|store| store.commitment(run))?.name().to_owned();
     Ok((Reply::Committedness { state }, None))
@@ -397,6 +437,10 @@ fn fault(error: &StoreError) -> Fault {
         StoreError::ConversationBusy(_) => "busy",
         StoreError::HistoryFull(_) => "history_full",
         StoreError::DiskFull => "disk_full",
+        StoreError::NotThere(_) => "not_found",
+        StoreError::ReplyOpen => "running",
+        StoreError::QueueFull => "queue_full",
+        StoreError::ConsoleFull(_) => "storage_full",
         StoreError::Place(_)
         | StoreError::Corrupt { .. }
         | StoreError::Foreign { .. }

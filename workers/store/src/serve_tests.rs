@@ -169,6 +169,9 @@ fn all_requests() -> Vec<Request> {
             key: "k".into(),
             messages: Body::Inline(b"[]".to_vec()),
         },
+        Request::Console {
+            ask: Body::Inline(br#"{"ask":"sessions"}"#.to_vec()),
+        },
     ]
 }
 
@@ -298,6 +301,8 @@ async fn what_a_role_may_ask_is_refused_twice() {
         (Role::Monod, None, &[5, 6, 7, 8]),
         (Role::Continuation, None, &[7, 9, 10]),
         (Role::ChannelOpenai, None, &[]),
+        (Role::ChannelConsole, None, &[11]),
+        (Role::ChannelConsole, Some(scope("r1", "c")), &[]),
         (Role::Egress, None, &[]),
         (Role::AppBridge, None, &[]),
         (Role::Artifact, None, &[]),
@@ -308,7 +313,7 @@ async fn what_a_role_may_ask_is_refused_twice() {
                 role,
                 run: run.clone(),
             };
-            let direct = handle(&bench.desk, &peer, request.clone(), &mut VecDeque::new());
+            let direct = handle(&bench.desk, &peer, 0, request.clone(), &mut VecDeque::new());
             let refused = matches!(&direct, Err(fault) if fault.code == "forbidden");
             assert_eq!(
                 refused,

@@ -21,6 +21,17 @@ pub struct OpenaiApi {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Console {
+    pub enabled: bool,
+    pub host: String,
+    /// 0 takes a free port.
+    pub port: u16,
+    /// Empty for the loopback names with the bound port.
+    pub allowed_hosts: Vec<String>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Webhook {
     pub enabled: bool,
     pub host: String,

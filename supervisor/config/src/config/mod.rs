@@ -39,6 +39,7 @@ pub struct Config {
     pub metrics: Metrics,
     pub traceability: Traceability,
     pub openai_api: OpenaiApi,
+    pub console: Console,
     pub webhook: Webhook,
     pub cron: Cron,
     pub tui: Tui,

@@ -57,6 +57,16 @@ impl Rules<'_> {
                 .expected = Some(format!("{switch}: true"));
             }
         }
+        // The console always has a login; what it needs is to know its own names.
+        let console = self.text("console.host").map(str::to_string);
+        if self.flag("console.enabled")
+            && self.texts("console.allowedHosts").is_empty()
+            && let Some(address) = console.filter(|address| !form::is_loopback(address))
+        {
+            let message = format!("{address} is not a loopback address, and no name is allowed");
+            self.error("missing", "console.host", message).expected =
+                Some("console.allowedHosts: what browsers will call it".into());
+        }
         if a2a
             && self.flag("a2a.provider.requireBearer")
             && self.get("a2a.provider.bearerToken").is_none()

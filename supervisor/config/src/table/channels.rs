@@ -36,6 +36,14 @@ pub(super) const FIELDS: &[Field] = &[
     secret_file("openaiApi.apiKeyFile").doc("The file that holds it."),
     secret_credential("openaiApi.apiKeyCredential").doc("The systemd credential that holds it."),
 
+    section("console").doc("The web console: a page with a login (`monoctl console open`)."),
+    flag("console.enabled", false).env("CONSOLE_ENABLED").doc("Whether it serves."),
+    text("console.host", 255, Form::Host).or_text("127.0.0.1").env("CONSOLE_HOST")
+        .doc("The address it binds; off loopback `console.allowedHosts` is required."),
+    int("console.port", 0, 65_535).or(5050).env("CONSOLE_PORT").doc("0 takes a free port."),
+    list("console.allowedHosts", &HOST_PORT, 64).or_texts(&[])
+        .doc("What a browser may call it by (`Host`), with the port where it is not 80 or 443; empty for the loopback names with its port."),
+
     section("webhook").doc("Turns started by an HTTP request."),
     flag("webhook.enabled", false).env("WEBHOOK_ENABLED").doc("Whether it serves."),
     text("webhook.host", 255, Form::Host).or_text("127.0.0.1").env("WEBHOOK_HOST").doc("The address it binds."),

@@ -29,7 +29,5 @@ pub fn field(key: &str) -> Option<&'static Field> {
 /// Keys that once were, or that belong elsewhere, and what to do instead.
 ///
 /// Recognised by name, so that an old file gets its repair text and not "unknown key".
-pub(crate) const RETIRED: &[(&str, &str)] = &[(
-    "web",
-    "remove it: the web console is started from the command line",
-)];
+pub(crate) const RETIRED: &[(&str, &str)] =
+    &[("web", "the web console is configured in `console`")];

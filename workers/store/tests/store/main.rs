@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod confined;
+mod console;
 mod crash;
 mod damage;
 mod kit;

@@ -105,6 +105,7 @@ fn numbered_steps_are_never_edited() {
         "1cffbc4f8b9d80934475bb99634ac559a429f82ac08bd6c22e8248c1f98316fb",
         "4eab2c597c32485835757e67559f0a9bbf18e6f96e275dbda08edc490b02fe42",
         "98c0d954e7c3a359594afdbfb4d97dd490004b52855488bf2f573ef535385c32",
+        "ec2bf5c837a4d2bc9d16913ebe3a7642a850260966d15cb45119ebc1a56890d6",
     ];
     let found = migrate::STEPS.map(|step| hex::encode(Sha256::digest(step)));
     assert_eq!(found, known, "add a new step instead");

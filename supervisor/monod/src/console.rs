@@ -1,0 +1,218 @@
+//! What passes between operators and the web console: logins one way, a look at the daemon the
+//! other.
+
+use crate::input::ProcessId;
+use crate::operator::{Asker, answer};
+use crate::supervisor::Supervisor;
+use ipc_proto::admin::Admin;
+use ipc_proto::channel::{Fault, Responder};
+use ipc_proto::console::{Look, Order};
+use ipc_proto::edges::control::{Refusal, ToWorker};
+use ipc_proto::{Body, Role};
+use serde_json::{Value, json};
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// How long the console may take to answer an operator.
+const WITHIN: Duration = Duration::from_secs(20);
+/// Operators who wait for the console at once.
+const MAX_ORDERS: usize = 64;
+/// Looks of the console that are not answered yet.
+const MAX_LOOKS: usize = 32;
+/// Largest answer of the console in bytes.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// An operator who waits for the console.
+#[derive(Debug)]
+struct Waiting {
+    console: ProcessId,
+    since: Instant,
+    order: Order,
+    responder: Responder<Admin>,
+}
+
+/// Operators who wait, and how many looks are under way.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    waiting: HashMap<u64, Waiting>,
+    next: u64,
+    looks: usize,
+}
+
+impl Orders {
+    /// Answers operators for whom the console has taken too long.
+    pub(crate) fn expire(&mut self, now: Instant) {
+        let late = self
+            .waiting
+            .extract_if(|_, waiting| now.duration_since(waiting.since) > WITHIN);
+        for (_, waiting) in late {
+            let fault = Fault::new("worker_unavailable", "the console did not answer in time");
+            tokio::spawn(answer::<Value>(waiting.responder, Err(fault)));
+        }
+    }
+}
+
+impl Supervisor {
+    /// Passes an operator's wish to the console. The supervisor makes no login itself: what it
+    /// hands on is of no use once it was used.
+    pub(crate) fn operate_console(&mut self, order: Order, responder: Responder<Admin>) {
+        let refuse = |code: &str, message: &str, responder| {
+            let fault = Fault::new(code, message);
+            tokio::spawn(answer::<Value>(responder, Err(fault)));
+        };
+        if !self.config.console.enabled {
+            let message = "the console is not enabled: set console.enabled and restart the daemon";
+            return refuse("not_enabled", message, responder);
+        }
+        let Some(console) = self.serving(Role::ChannelConsole) else {
+            let message = "the console is not serving; see `monoctl status`";
+            return refuse("worker_unavailable", message, responder);
+        };
+        if self.orders.waiting.len() >= MAX_ORDERS {
+            return refuse("busy", "too many operators wait for the console", responder);
+        }
+        // 0 is what belongs to no request.
+        self.orders.next += 1;
+        let number = self.orders.next;
+        let wish = ToWorker::Operate {
+            order: order.clone(),
+        };
+        let sent = self
+            .processes
+            .get(&console)
+            .is_some_and(|process| process.send(number, wish, vec![]));
+        if !sent {
+            return refuse("worker_unavailable", "the console reads nothing", responder);
+        }
+        let waiting = Waiting {
+            console,
+            since: Instant::now(),
+            order,
+            responder,
+        };
+        self.orders.waiting.insert(number, waiting);
+    }
+
+    /// The console has answered.
+    pub(crate) fn operated(
+        &mut self,
+        process: ProcessId,
+        request: u64,
+        result: Result<Body, Refusal>,
+        mut fds: VecDeque<OwnedFd>,
+    ) {
+        // A late answer, or one that nobody asked for, says nothing.
+        let waiting = self.orders.waiting.remove(&request);
+        let Some(waiting) = waiting.filter(|waiting| waiting.console == process) else {
+            return;
+        };
+        let result = match result {
+            Ok(body) => body
+                .unpack_json::<Value>(&mut fds, MAX_ANSWER)
+                .map_err(|e| Fault::new("internal", e.to_string())),
+            Err(Refusal { code, message }) => Err(Fault { code, message }),
+        };
+        let result = result.map(|value| match waiting.order {
+            Order::Link => self.link_of(&value),
+            Order::Sessions | Order::Revoke { .. } => value,
+        });
+        tokio::spawn(answer(
+            waiting.responder,
+            result.map(|value| (value, vec![])),
+        ));
+    }
+
+    /// The whole link: only the supervisor knows where the console really listens.
+    fn link_of(&self, made: &Value) -> Value {
+        let token = made["token"].as_str().unwrap_or_default();
+        let bound = self
+            .listeners
+            .get(&Role::ChannelConsole)
+            .and_then(|listener| listener.local_addr().ok());
+        let host = host_of(bound, &self.config.console.allowed_hosts);
+        json!({
+            "url": format!("http://{host}/login/{token}"),
+            "expiresInMs": made["expiresInMs"],
+        })
+    }
+
+    /// The console wants to see something of the daemon: what `monoctl` shows, read-only.
+    pub(crate) fn look(&mut self, process: ProcessId, request: u64, at: Look) {
+        if self.orders.looks >= MAX_LOOKS {
+            let fault = Fault::new("busy", "too many looks at once");
+            self.orders.looks += 1;
+            return self.looked(process, request, Err(fault));
+        }
+        self.orders.looks += 1;
+        let asker = Asker::Console {
+            process,
+            request,
+            tell: self.tell.clone(),
+        };
+        match at {
+            Look::Status => {
+                let status = serde_json::to_value(self.status())
+                    .map_err(|e| Fault::new("internal", e.to_string()));
+                self.looked(process, request, status);
+            }
+            Look::Config => self.looked(process, request, Ok(json!({ "fields": self.reports }))),
+            Look::Runs {
+                status,
+                limit,
+                cursor,
+            } => self.list_runs(None, status, limit, cursor, asker),
+            Look::Run { run } => self.show_run(&run, asker),
+            Look::Artifacts { limit, cursor } => self.list_artifacts(limit, cursor, asker),
+        }
+    }
+
+    /// Gives the console what it wanted to see.
+    pub(crate) fn looked(
+        &mut self,
+        process: ProcessId,
+        request: u64,
+        result: Result<Value, Fault>,
+    ) {
+        self.orders.looks = self.orders.looks.saturating_sub(1);
+        let packed = result.and_then(|value| {
+            Body::pack_json(&value).map_err(|e| Fault::new("internal", e.to_string()))
+        });
+        let (answer, fds) = match packed {
+            Ok((body, memfd)) => (ToWorker::Seen { body }, memfd.into_iter().collect()),
+            Err(Fault { code, message }) => {
+                let refusal = Refusal { code, message };
+                (ToWorker::NotSeen { refusal }, vec![])
+            }
+        };
+        if let Some(process) = self.processes.get(&process) {
+            process.send(request, answer, fds);
+        }
+    }
+}
+
+/// What a browser of this machine calls the console by.
+fn host_of(bound: Option<SocketAddr>, allowed: &[String]) -> String {
+    match (bound, allowed.first()) {
+        // The loopback address is only a name of its own while no names are configured.
+        (Some(bound), None) => bound.to_string(),
+        (_, Some(name)) => name.clone(),
+        (None, None) => "localhost".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_names_the_address_or_the_first_allowed_name() {
+        let bound = |text: &str| text.parse().ok();
+        let name = ["agent.lan:5050".to_owned(), "b".to_owned()];
+        assert_eq!(host_of(bound("127.0.0.1:5050"), &[]), "127.0.0.1:5050");
+        assert_eq!(host_of(bound("[::1]:7"), &[]), "[::1]:7");
+        assert_eq!(host_of(bound("0.0.0.0:5050"), &name), "agent.lan:5050");
+        assert_eq!(host_of(bound("127.0.0.1:5050"), &name), "agent.lan:5050");
+    }
+}
