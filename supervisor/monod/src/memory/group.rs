@@ -46,7 +46,8 @@ fn mounted(line: &str, group: &str) -> Option<PathBuf> {
     let mut fields = before.split(' ').skip(3);
     let (root, place) = (fields.next()?, fields.next()?);
     let below = Path::new(group).strip_prefix(root).ok()?;
-    Some(Path::new(place).join(below))
+    // Without the slash that joining nothing would add.
+    Some(Path::new(place).join(below).components().collect())
 }
 
 fn has(list: &Path, word: &str) -> bool {
@@ -207,11 +208,11 @@ mod tests {
             let process = tempfile::tempdir().unwrap();
             fs::write(process.path().join("cgroup"), groups).unwrap();
             fs::write(process.path().join("mountinfo"), mounts).unwrap();
-            own(process.path())
+            own(process.path()).map(PathBuf::into_os_string)
         };
         let whole = "25 1 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw\n";
         let unit = "0::/system.slice/monod.service\n";
-        let expected = PathBuf::from("/sys/fs/cgroup/system.slice/monod.service");
+        let expected = "/sys/fs/cgroup/system.slice/monod.service";
         assert_eq!(find(unit, whole).unwrap(), expected);
         // The unit's own part, shown again so that it can be written to.
         let part = format!(
@@ -224,7 +225,7 @@ mod tests {
                       27 25 0:24 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n";
         assert_eq!(
             find("4:memory:/x\n0::/\n", hybrid).unwrap(),
-            PathBuf::from("/sys/fs/cgroup/unified/")
+            "/sys/fs/cgroup/unified"
         );
         let elsewhere = "25 1 0:22 /other /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
         assert!(find(unit, elsewhere).unwrap_err().contains("not mounted"));
