@@ -17,7 +17,6 @@ use ipc_proto::settings::{RoleSettings, RunSettings};
 use mono_tests::bench::bubblewrap::{self, Wrapping};
 use mono_tests::bench::{Bed, Figure, Samples, Started, report};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde_json::json;
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -132,15 +131,12 @@ fn measure() -> Result<Figure> {
         minimal.others()?;
     }
     let ms = |samples: &Samples| samples.median() * 1e3;
-    let mut alone = json!({
-        "value": ms(&minimal.confined),
-        "baseline": ms(&minimal.plain),
-        "spread": minimal.confined.spread(1e3),
-    });
+    let mut alone = Figure::of("ms", 1e3, &minimal.confined, &minimal.plain);
     let figure = Figure::of("ms", 1e3, &worker.confined, &worker.plain).with("ready", ms(&ready));
     let figure = if worker.wrapping.is_some() {
-        alone["bwrap"] = json!(ms(&minimal.wrapped));
-        alone["ratio_to_bwrap"] = json!(minimal.beside_bwrap());
+        alone = alone
+            .with("bwrap", ms(&minimal.wrapped))
+            .with("ratio_to_bwrap", minimal.beside_bwrap());
         let ratios = [worker.beside_bwrap(), minimal.beside_bwrap()];
         let met = ratios.iter().zip(BESIDE_BWRAP).all(|(is, aim)| *is <= aim);
         figure
@@ -151,7 +147,7 @@ fn measure() -> Result<Figure> {
     } else {
         figure.with("bwrap", "not installed")
     };
-    Ok(figure.with("minimal", alone))
+    Ok(figure.with("minimal", alone.json()))
 }
 
 /// Times a program from its start to the first byte on its control channel, and ends it.
