@@ -401,3 +401,33 @@ fn a_process_has_the_variables_of_its_profile_and_a_server_those_it_declares() {
         assert_eq!(names(&environ), expected, "{role}");
     }
 }
+
+#[test]
+fn what_workers_give_up_the_supervisor_keeps() {
+    // What the daemon inherits from this process is all that it has over itself.
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let daemon = Setup::new().unwrap().start().unwrap();
+    for n in 0..3 {
+        assert_eq!(daemon.send(&format!("c{n}"), "hello").unwrap().code, 0);
+    }
+    let path = format!("/proc/{}/status", daemon.pid());
+    let supervisor = std::fs::read_to_string(path).unwrap();
+    for name in [
+        "Uid:",
+        "CapEff:",
+        "CapBnd:",
+        "NoNewPrivs:",
+        "Seccomp:",
+        "Seccomp_filters:",
+    ] {
+        let line = |text: &str| {
+            text.lines()
+                .find(|l| l.starts_with(name))
+                .map(str::to_owned)
+        };
+        assert_eq!(line(&supervisor), line(&own), "{name}");
+        assert!(line(&own).is_some(), "{name}");
+    }
+    // Landlock shows nowhere: it still opens what no profile grants.
+    assert!(daemon.run(&["reload"]).unwrap().status.success());
+}
