@@ -377,6 +377,35 @@ fn a_forbidden_call_that_nobody_listens_for_is_not_made() {
     assert_eq!(ended.of(calls[2]), "exit status: 0 1");
 }
 
+/// Whatever a single process does, it is not given more than it may ask for.
+#[test]
+fn a_bound_of_private_memory_holds_for_each_process_and_cannot_be_raised() {
+    let fixture = Fixture::new();
+    let mut context = fixture.context(Role::Run);
+    context.data_max = Some(256 << 20);
+    let endless = "run:tail /dev/zero 2>&1; echo $?";
+    let ended = fixture.probe_with(
+        Role::Run,
+        &context,
+        &[endless, "run:ulimit -d 524288; ulimit -d"],
+    );
+    ended_well(&ended);
+    assert!(ended.of(endless).ends_with("|1"), "{ended:?}");
+    assert!(ended.of(endless).contains("memory exhausted"), "{ended:?}");
+    assert!(
+        ended
+            .of("run:ulimit -d 524288; ulimit -d")
+            .ends_with(" 262144"),
+        "{ended:?}"
+    );
+    context.data_max = None;
+    let ended = fixture.probe_with(Role::Run, &context, &["run:ulimit -d"]);
+    assert!(
+        ended.of("run:ulimit -d").ends_with("unlimited"),
+        "{ended:?}"
+    );
+}
+
 #[test]
 fn the_environment_is_the_profiles_and_nothing_else() {
     let fixture = Fixture::new();
