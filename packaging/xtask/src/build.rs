@@ -38,7 +38,7 @@ pub(crate) enum Programs<'a> {
 }
 
 /// The program that is linked statically when it is optimised: the launcher runs before every
-/// process, and the dynamic linker is a fifth of its time. It looks up no names of hosts or users,
+/// process, and the dynamic linker would be a seventh of its time. It looks up no names of hosts or users,
 /// for which a static C library would load parts of another. It stays position-independent.
 const STATIC: &str = "mono-launch";
 
