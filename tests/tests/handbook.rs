@@ -30,7 +30,10 @@ fn every_link_between_pages_leads_somewhere() {
                 continue;
             }
             let (file, section) = target.split_once('#').unwrap_or((target, ""));
-            let file = page.parent().unwrap().join(file);
+            let file = match file {
+                "" => page.clone(),
+                other => page.parent().unwrap().join(other),
+            };
             let there = std::fs::read_to_string(&file)
                 .unwrap_or_else(|e| panic!("{}: {target}: {e}", page.display()));
             let has = |line: &str| {
