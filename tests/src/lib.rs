@@ -3,6 +3,7 @@
 
 pub mod attack;
 pub mod bench;
+pub mod crash;
 pub mod daemon;
 pub mod everything;
 pub mod fuzz;

@@ -4,6 +4,7 @@
 mod attack;
 mod bench;
 mod build;
+mod crash;
 mod demo;
 mod fuzz;
 mod node;
@@ -44,6 +45,11 @@ enum Task {
     /// Prints what came of each attempt; exits 0 when it is exactly the expected table, also of
     /// what the same attempts come to without a sandbox.
     Attack(attack::Arguments),
+    /// Kill an owner of durable bytes at every system call of its work, and let the disk fail at
+    /// each: nothing may be lost, half there, or charged to nobody.
+    ///
+    /// With --json the last line is `{ "ok", "points", "violations", "seed", … }`.
+    Crash(crash::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -54,6 +60,7 @@ fn main() -> ExitCode {
         Task::Package(arguments) => package::run(&arguments),
         Task::Fuzz(arguments) => fuzz::run(&arguments),
         Task::Attack(arguments) => attack::run(&arguments),
+        Task::Crash(arguments) => crash::run(&arguments),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,

@@ -1,0 +1,46 @@
+//! `cargo xtask crash`: an owner of durable bytes, killed at every system call of its work.
+
+use crate::build;
+use anyhow::{Context, Result, bail};
+use std::process::Command;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Whose work: `artifact`.
+    name: String,
+    /// So many points at most, chosen by the seed [default: all of them].
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    /// Repeat an earlier sample.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Print one JSON object as the last line.
+    #[arg(long)]
+    json: bool,
+}
+
+/// True when nothing was lost.
+pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
+    let programs = build::build(build::Programs::Named(&["crash-suite"]), false)?;
+    let mut command = Command::new(programs.join("crash-suite"));
+    command.arg(&arguments.name);
+    let numbers = [
+        ("--sample", arguments.sample.map(|n| n.to_string())),
+        ("--seed", arguments.seed.map(|n| n.to_string())),
+    ];
+    for (name, value) in numbers {
+        command.args(
+            value
+                .map(|value| [name.to_owned(), value])
+                .into_iter()
+                .flatten(),
+        );
+    }
+    command.args(arguments.json.then_some("--json"));
+    let status = command.status().context("crash-suite can't be started")?;
+    match status.code() {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        _ => bail!("the crashes could not be tried: {status}; the reason is above"),
+    }
+}
