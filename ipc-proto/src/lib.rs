@@ -20,6 +20,7 @@ pub mod frame;
 pub mod ids;
 pub mod link;
 pub mod message;
+pub mod operator_frames;
 pub mod outcomes;
 pub mod reply;
 pub mod role;
