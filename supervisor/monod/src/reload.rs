@@ -153,7 +153,7 @@ impl Supervisor {
                 warnings: loaded.warnings.iter().map(ToString::to_string).collect(),
             }
         });
-        systemd::ready(self.slots.len());
+        self.tell_ready();
         match &result {
             Ok(report) => {
                 tracing::info!(replaced = report.replaced.join(" "), "reloaded");

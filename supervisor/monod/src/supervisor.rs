@@ -4,7 +4,7 @@
 
 use crate::admin::Operators;
 use crate::admission::{Limits, Queue};
-use crate::compose::{self, Places};
+use crate::compose::Places;
 use crate::console::Orders;
 use crate::counters::{Counters, Reason};
 use crate::figures::LastFigures;
@@ -12,7 +12,6 @@ use crate::handover::{Left, Luggage};
 use crate::input::{Input, ProcessId};
 use crate::launch::{LaunchError, Launcher};
 use crate::logbook::Logbook;
-use crate::memory::Bound;
 use crate::process::{Process, Source, State, Streams};
 use crate::restart::{Decision, Ending};
 use crate::run::Run;
@@ -23,10 +22,9 @@ use crate::systemd;
 use crate::upgrade::{Own, Upgrade};
 use crate::violations::{Ear, Violations};
 use ipc_proto::edges::artifact::Artifact;
-use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, SandboxReport, ToWorker};
+use ipc_proto::edges::control::{FromWorker, ToWorker};
 use ipc_proto::edges::store::Store;
-use ipc_proto::settings::RoleSettings;
-use ipc_proto::{Body, Client, MAGIC, Role, RunId, VERSION_MAX, VERSION_MIN};
+use ipc_proto::{Client, Role, RunId};
 use mono_config::Config;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::TcpListener;
@@ -45,8 +43,6 @@ const STARTING_AT_ONCE: usize = 4;
 pub(crate) const TICK: Duration = Duration::from_secs(2);
 /// A worker that leaves a heartbeat unanswered this long is ended.
 const HUNG_AFTER: Duration = Duration::from_secs(30);
-/// The last lines of a process that has ended may take this long.
-const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// A run worker may live this long after it reported its end.
 const LINGER: Duration = Duration::from_secs(5);
 /// What the supervisor is started with.
@@ -293,7 +289,7 @@ impl Supervisor {
         });
     }
 
-    fn after(&mut self, role: Role, decision: Decision) {
+    pub(crate) fn after(&mut self, role: Role, decision: Decision) {
         match decision {
             Decision::After(delay) => {
                 tracing::info!(role = %role, "starts again in {} ms", delay.as_millis());
@@ -301,6 +297,7 @@ impl Supervisor {
             }
             Decision::Park => {
                 tracing::error!(role = %role, "parked; `monoctl worker unpark {role}` starts it again");
+                self.announce();
             }
         }
     }
@@ -402,349 +399,10 @@ impl Supervisor {
         }
     }
 
-    fn hello(&mut self, id: ProcessId, magic: u32, theirs: (u16, u16), role: Role, build: &str) {
-        let Some(process) = self.processes.get_mut(&id) else {
-            return;
-        };
-        let version = ipc_proto::common_version((VERSION_MIN, VERSION_MAX), theirs);
-        let refusal = match (magic == MAGIC, role == process.role, version) {
-            (true, true, Some(version)) => {
-                process.protocol = version;
-                None
-            }
-            (false, ..) => Some("it doesn't speak this protocol".to_owned()),
-            (_, false, _) => Some(format!("it says it is {role}")),
-            (.., None) => Some(format!(
-                "it speaks versions {} to {}, this supervisor {VERSION_MIN} to {VERSION_MAX}",
-                theirs.0, theirs.1
-            )),
-        };
-        let role = process.role;
-        tracing::debug!(role = %role, build = %printable(build), "hello");
-        if let Some(reason) = refusal {
-            process.last_line = format!("refused: {reason}");
-            process.unfit = true;
-            tracing::error!(role = %role, "refused: {reason}");
-            return self.end(id);
-        }
-        if let Err(e) = self.welcome(id, role) {
-            tracing::error!(role = %role, "can't be set up: {e}");
-            if let Some(process) = self.processes.get_mut(&id) {
-                process.last_line = e;
-                process.unfit = true;
-            }
-            self.end(id);
-        }
-    }
-
-    fn welcome(&mut self, id: ProcessId, role: Role) -> Result<(), String> {
-        let listener = match self.listeners.get(&role) {
-            Some(listener) => Some(listener.try_clone().map_err(|e| e.to_string())?.into()),
-            None => None,
-        };
-        let (mut settings, named) = compose::compose(&self.config, &self.places, role, listener)
-            .map_err(|e| e.to_string())?;
-        if let RoleSettings::Run(run) = &mut settings
-            && let Some(scratch) = self.processes.get(&id).and_then(|p| p.scratch.as_deref())
-        {
-            run.scratch = self.launcher.scratch_inside(scratch);
-        }
-        let (settings, memfd) = Body::pack_json(&settings).map_err(|e| e.to_string())?;
-        let (descriptors, fds): (Vec<_>, Vec<_>) = named.into_iter().unzip();
-        let fds = memfd.into_iter().chain(fds).collect();
-        let Some(process) = self.processes.get(&id) else {
-            return Ok(());
-        };
-        let welcome = ToWorker::Welcome {
-            version: process.protocol,
-            settings,
-            descriptors,
-        };
-        if process.send(0, welcome, fds) {
-            Ok(())
-        } else {
-            Err("its queue is full".into())
-        }
-    }
-
-    fn ready(&mut self, id: ProcessId, sandbox: SandboxReport) {
-        let Some(process) = self.processes.get_mut(&id) else {
-            return;
-        };
-        let role = process.role;
-        if let Err(weakness) = self.launcher.accept(role, process.pid, &sandbox) {
-            tracing::error!(role = %role, "its sandbox is weaker than the policy: {weakness}");
-            process.last_line = format!("sandbox: {weakness}");
-            process.unfit = true;
-            return self.end(id);
-        }
-        process.sandbox = Some(sandbox);
-        process.state = State::Serving;
-        self.counters.ready(role, process.since.elapsed());
-        tracing::debug!(role = %role, pid = process.pid, ms = process.since.elapsed().as_millis() as u64, "ready");
-        match role {
-            Role::Store => {
-                self.store = self.grant_client(id, EdgeName::Store, Role::Store);
-            }
-            Role::Artifact => {
-                self.artifact = self.grant_client(id, EdgeName::Artifact, Role::Artifact);
-            }
-            _ => {}
-        }
-        self.take_over(id);
-        self.link(role);
-        if !self.announced
-            && self
-                .slots
-                .iter()
-                .all(|slot| self.serving(slot.role).is_some())
-        {
-            self.announced = true;
-            systemd::ready(self.slots.len());
-        }
-        self.dispatch();
-    }
-
-    pub(crate) fn grant_client<E: ipc_proto::Edge>(
-        &mut self,
-        owner: ProcessId,
-        edge: EdgeName,
-        role: Role,
-    ) -> Option<Client<E>> {
-        let ours = self.grant(
-            owner,
-            edge,
-            Peer {
-                role: Role::Monod,
-                run: None,
-            },
-        )?;
-        Client::new(ours, role).ok()
-    }
-
-    /// Makes a pair, gives the owner its end with the peer's identity, and returns the other end.
-    pub(crate) fn grant(
-        &mut self,
-        owner: ProcessId,
-        edge: EdgeName,
-        peer: Peer,
-    ) -> Option<OwnedFd> {
-        let process = self.processes.get(&owner)?;
-        let (theirs, ours) = ipc_proto::link::pair()
-            .map_err(|e| tracing::error!("no socket pair: {e}"))
-            .ok()?;
-        let channel = self.next_channel;
-        self.next_channel += 1;
-        process
-            .send(
-                0,
-                ToWorker::Grant {
-                    channel,
-                    edge,
-                    peer,
-                },
-                vec![theirs],
-            )
-            .then_some(ours)
-    }
-
     /// The serving process of an always-on role.
     pub(crate) fn serving(&self, role: Role) -> Option<ProcessId> {
         let id = self.slots.iter().find(|s| s.role == role)?.process()?;
         (self.processes.get(&id)?.state == State::Serving).then_some(id)
-    }
-
-    // ----- ends -----
-
-    fn channel_ended(&mut self, id: ProcessId, error: Option<String>) {
-        let Some(process) = self.processes.get_mut(&id) else {
-            return;
-        };
-        if process.exit.is_some() {
-            return self.reap();
-        }
-        let broken = error.is_some();
-        if let Some(error) = error {
-            self.violations += 1;
-            self.counters.violation(process.role);
-            self.counters.blame(id, Reason::Violation);
-            tracing::error!(role = %process.role, pid = process.pid, "{}", printable(&error));
-            process.last_line = printable(&error);
-        }
-        match process.state {
-            // A run worker that reported its end closes its channel on its way out.
-            State::Ending => {}
-            State::Draining if !broken => self.expect_exit(id),
-            _ => self.end(id),
-        }
-    }
-
-    /// Ends a process that is no longer wanted; its end counts against nobody.
-    pub(crate) fn dismiss(&mut self, id: ProcessId) {
-        if let Some(process) = self.processes.get_mut(&id) {
-            process.dismissed = true;
-            process.kill();
-        }
-    }
-
-    /// Ends a process at once.
-    pub(crate) fn end(&mut self, id: ProcessId) {
-        if let Some(process) = self.processes.get_mut(&id) {
-            process.state = if process.state == State::Starting {
-                State::Starting
-            } else {
-                State::Ending
-            };
-            process.kill();
-        }
-    }
-
-    /// Takes every process that has ended. Signals coalesce, so all of them are looked at. What one
-    /// said last is heard first: it is often the reason.
-    pub(crate) fn reap(&mut self) {
-        let now = Instant::now();
-        let mut late = None;
-        let mut ended = Vec::new();
-        for process in self.processes.values_mut() {
-            if process.exit.is_none()
-                && let Some(status) = process.ended()
-            {
-                process.exit = Some((process.state, status));
-                process.ended_at = now;
-                process.state = State::Ending;
-            }
-            if process.exit.is_some() {
-                let until = process.ended_at + HEARD_WITHIN;
-                if process.is_talking() && now < until {
-                    late = late.max(Some(until));
-                } else {
-                    ended.push(process.id);
-                }
-            }
-        }
-        for id in ended {
-            self.exited(id);
-        }
-        if let Some(until) = late {
-            self.reap_at(until);
-        }
-        self.press_stop(now);
-    }
-
-    /// A descendant of an ended process may hold its standard error, e.g. where it has no process
-    /// namespace of its own.
-    fn reap_at(&self, at: Instant) {
-        let tell = self.tell.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep_until(at.into()).await;
-            let _ = tell.send(Input::ChildEnded);
-        });
-    }
-
-    fn exited(&mut self, id: ProcessId) {
-        let Some(mut process) = self.processes.remove(&id) else {
-            return;
-        };
-        let Some((state, status)) = process.exit.take() else {
-            return;
-        };
-        let status = status.as_str();
-        process.state = state;
-        let role = process.role;
-        if let Some(scratch) = process.scratch.clone() {
-            crate::launch::remove_scratch(scratch, id);
-        }
-        let over = process.memory.take().filter(Bound::ended);
-        if over.is_some() {
-            self.counters.blame(id, Reason::Memory);
-        } else if process.forbidden_call.is_some() {
-            self.counters.blame(id, Reason::Sandbox);
-        }
-        let reason = self.counters.verdict(id, process.unfit, status);
-        if role == Role::McpServer {
-            return self.server_exited(id, status, over.as_ref());
-        }
-        if process.dismissed {
-            return self.fill_pool();
-        }
-        let ending = match (process.unfit, process.state) {
-            (true, _) => Ending::Unfit,
-            (_, State::Starting) => Ending::BeforeReady,
-            _ => Ending::InService(process.since.elapsed()),
-        };
-        if role == Role::Run {
-            process.memory = over;
-            return self.run_worker_exited(process, status, ending, reason);
-        }
-        if self.is_stopping() {
-            return;
-        }
-        if state == State::Draining {
-            tracing::info!(role = %role, pid = process.pid, "drained: {status}");
-        } else {
-            tracing::warn!(role = %role, pid = process.pid, "{status}: {}", process.last_line);
-        }
-        let current = self.slots.iter().any(|s| s.process() == Some(id));
-        match role {
-            Role::Store if current => self.store = None,
-            Role::Artifact if current => self.artifact = None,
-            Role::AppBridge => self.end_servers_of(id),
-            _ => {}
-        }
-        if let Some(slot) = self.slots.iter_mut().find(|s| s.successor == Some(id)) {
-            slot.successor = None;
-            tracing::error!(role = %role, "the new worker can't serve; the old one stays");
-        }
-        if let Some(slot) = self.slots.iter_mut().find(|s| s.process() == Some(id)) {
-            if slot.outdated && state == State::Ending {
-                // It made room for its successor of another program.
-                slot.outdated = false;
-                slot.start_now();
-                self.counters.restart(role, Reason::Reload);
-                return self.fill();
-            }
-            let drained = slot.is_draining();
-            slot.restarts += u32::from(!drained);
-            if !drained {
-                self.counters.restart(role, reason);
-            }
-            slot.last_words = if drained {
-                format!("drained, {status}")
-            } else {
-                format!("{status}: {}", process.last_line)
-            };
-            let decision = slot.vacate(ending, Instant::now(), jitter());
-            self.after(role, decision);
-        }
-    }
-
-    fn run_worker_exited(
-        &mut self,
-        process: Process,
-        status: &str,
-        ending: Ending,
-        reason: Reason,
-    ) {
-        if let Some(run) = process.run {
-            if self.is_at_work(&run) {
-                self.counters.restart(Role::Run, reason);
-            }
-            let over = process.memory.as_ref();
-            self.run_process_exited(&run, status, &process.last_line, over);
-        } else if !self.is_stopping() {
-            tracing::warn!(
-                role = "run",
-                pid = process.pid,
-                "{status}: {}",
-                process.last_line
-            );
-            self.pool_slot.restarts += 1;
-            self.counters.restart(Role::Run, reason);
-            self.pool_slot.last_words = format!("{status}: {}", process.last_line);
-            let decision = self.pool_slot.vacate(ending, Instant::now(), jitter());
-            return self.after(Role::Run, decision);
-        }
-        self.fill_pool();
     }
 
     fn line(&mut self, source: Source, text: &str) {
@@ -836,7 +494,7 @@ pub(crate) fn limits(config: &Config) -> Limits {
 }
 
 /// Spreads restarts: a number from 0 to 1, no secret.
-fn jitter() -> f64 {
+pub(crate) fn jitter() -> f64 {
     let nanos = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| d.subsec_nanos());

@@ -29,12 +29,13 @@ fn tell(states: &[NotifyState<'_>]) {
     }
 }
 
-/// Every always-on worker serves.
-pub(crate) fn ready(workers: usize) {
-    tell(&[
-        NotifyState::Ready,
-        NotifyState::Status(&format!("{workers} confined workers serve")),
-    ]);
+/// So many always-on workers serve, and so many are parked.
+pub(crate) fn ready(serving: usize, parked: usize) {
+    let mut status = format!("{serving} confined workers serve");
+    if parked > 0 {
+        status.push_str(&format!(", {parked} are parked: see `monoctl status`"));
+    }
+    tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
 /// The loop still dispatches.

@@ -323,7 +323,7 @@ impl Supervisor {
         );
         self.reap();
         self.replace_outdated();
-        systemd::ready(self.slots.len());
+        self.tell_ready();
         if left.stop {
             self.stop();
         }
