@@ -22,7 +22,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Starts of each kind that count.
 const ROUNDS: usize = 60;
@@ -30,6 +30,9 @@ const ROUNDS: usize = 60;
 const WARM_UP: usize = 5;
 /// Milliseconds after which a start has failed.
 const PATIENCE: u16 = 20_000;
+/// Before each start: the kernel takes namespaces down after their process has ended, which would
+/// weigh on the next one.
+const PAUSE: Duration = Duration::from_millis(20);
 /// What is aimed at beside bubblewrap: with the worker, and with the program that does nothing.
 const BESIDE_BWRAP: [f64; 2] = [0.5, 0.4];
 
@@ -115,6 +118,7 @@ fn measure() -> Result<Figure> {
             minimal.forget();
             ready = Samples::new();
         }
+        std::thread::sleep(PAUSE);
         let start = Instant::now();
         runtime.block_on(async {
             let mut started = bed.run_worker()?;
@@ -152,6 +156,7 @@ fn measure() -> Result<Figure> {
 
 /// Times a program from its start to the first byte on its control channel, and ends it.
 fn first_byte(samples: &mut Samples, start: impl FnOnce() -> Result<Started>) -> Result<()> {
+    std::thread::sleep(PAUSE);
     let (_started, came) = samples.time(|| {
         let started = start()?;
         let channel = started.channel.as_ref().context("its channel")?;
