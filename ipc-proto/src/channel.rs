@@ -260,8 +260,14 @@ impl<E: Edge> Responder<E> {
     pub async fn send(&self, reply: &E::Reply, fds: &[OwnedFd]) -> Result<(), LinkError> {
         if E::is_final(reply) {
             if self.running.end() {
-                self.sender.send(self.id, 0, reply, &borrow(fds)).await?;
+                let sent = self.sender.send(self.id, 0, reply, &borrow(fds)).await;
+                if let Err(LinkError::Codec(unfit)) = &sent {
+                    // The requester would wait for it until its deadline.
+                    let fault = Fault::new("internal", unfit.to_string());
+                    self.sender.fault(self.id, &fault).await?;
+                }
                 locked(&self.calls).remove(&self.id);
+                return sent;
             }
             return Ok(());
         }

@@ -458,3 +458,30 @@ async fn a_last_event_is_not_lost_when_the_run_ends_without_reading_its_credit()
     assert_eq!(events.next().await.unwrap().unwrap().0, last);
     assert!(events.next().await.unwrap().is_none());
 }
+
+#[tokio::test]
+async fn an_answer_that_fits_no_packet_is_refused_at_once_and_the_channel_goes_on() {
+    let (a, b) = pair().unwrap();
+    let client: Client<Bench> = Client::new(a, Role::Egress).unwrap();
+    let mut server: Server<Bench> = Server::new(b, Role::Run).unwrap();
+    let owner = tokio::spawn(async move {
+        for length in [crate::frame::MAX_PACKET, 3] {
+            let call = server.recv().await.unwrap().unwrap();
+            let bytes = vec![7; length];
+            let sent = call
+                .responder
+                .send(&BenchReply::Echoed { bytes }, &[])
+                .await;
+            assert_eq!(sent.is_err(), length > 3);
+        }
+    });
+    let ask = BenchRequest::Echo { bytes: vec![] };
+    let within = std::time::Duration::from_secs(60);
+    match client.call(&ask, &[], within).await {
+        Err(CallError::Fault(fault)) => assert_eq!(fault.code, "internal"),
+        other => panic!("{other:?}"),
+    }
+    let (reply, _) = client.call(&ask, &[], within).await.unwrap();
+    assert_eq!(reply, BenchReply::Echoed { bytes: vec![7; 3] });
+    owner.await.unwrap();
+}
