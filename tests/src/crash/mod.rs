@@ -243,14 +243,15 @@ struct Undisturbed {
 }
 
 impl Bench<'_> {
-    fn command(&self, folder: &Path) -> Result<Command> {
-        let mut command = Command::new(std::env::current_exe()?);
+    fn command(&self, folder: &Path) -> Command {
+        // This very program, even if another was built in its place meanwhile.
+        let mut command = Command::new("/proc/self/exe");
         command.args([self.subject.name(), "--drive", self.scene, "--folder"]);
         command
             .arg(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        Ok(command)
+        command
     }
 
     /// A folder as the scene begins, gone when dropped.
@@ -264,7 +265,7 @@ impl Bench<'_> {
     fn undisturbed(&self) -> Result<Undisturbed> {
         let folder = self.folder()?;
         let (mut record, mut steps) = (Vec::new(), Vec::new());
-        let ended = trace::trace(self.command(folder.path())?, &mut |stop| {
+        let ended = trace::trace(self.command(folder.path()), &mut |stop| {
             if stop.edge == Edge::Entry {
                 record.push(Record::of(stop, folder.path()));
                 steps.push(points::step(stop));
@@ -297,7 +298,7 @@ impl Bench<'_> {
     fn disturbed(&self, point: Point) -> Result<Vec<String>> {
         let folder = self.folder()?;
         let mut plan = points::Plan::new(point, folder.path());
-        let ended = trace::trace(self.command(folder.path())?, &mut |stop| plan.at(stop))?;
+        let ended = trace::trace(self.command(folder.path()), &mut |stop| plan.at(stop))?;
         let mut wrong = Vec::new();
         let fault = point.is_fault();
         match &ended.end {
