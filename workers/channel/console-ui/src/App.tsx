@@ -5,15 +5,18 @@ import { ApiError, api, onLoggedOut, sentence } from "./api/client.ts";
 import { linkState } from "./api/hints.ts";
 import type { Bootstrap } from "./api/types.ts";
 import { NewThread } from "./chat/NewThread.tsx";
+import { ThreadMenu } from "./chat/ThreadHeader.tsx";
 import { ThreadPage } from "./chat/ThreadPage.tsx";
 import { Sidebar } from "./Sidebar.tsx";
 import { navigate, useRoute } from "./state/route.ts";
 import { threadPath, type Route } from "./state/routes.ts";
 import { useStore } from "./state/store.ts";
-import { keepThreads, lists } from "./state/threads.ts";
+import { keepThreads, lists, openThread } from "./state/threads.ts";
 import { Icon } from "./ui/Icon.tsx";
+import { Name } from "./ui/Name.tsx";
 import { Notices } from "./ui/Notices.tsx";
 import { ShortcutsDialog } from "./ui/ShortcutsDialog.tsx";
+import { plain } from "./ui/plain.ts";
 import { useShortcut } from "./ui/shortcuts.ts";
 import { Empty, Failed, Loading } from "./ui/States.tsx";
 import { Link } from "./ui/Link.tsx";
@@ -87,11 +90,12 @@ function Frame({ bootstrap }: { bootstrap: Bootstrap }): ReactNode {
 
   useEffect(() => keepThreads(), []);
 
-  const here = threads.find((thread) => thread.id === current);
+  const open = useStore(openThread);
+  const here = open?.id === current ? open : threads.find((thread) => thread.id === current);
   const title = here?.title || titleOf(route);
   const unread = threads.filter((thread) => thread.unread && thread.id !== current).length;
   useEffect(() => {
-    document.title = `${unread > 0 ? `(${unread}) ` : ""}${title} – mono`;
+    document.title = `${unread > 0 ? `(${unread}) ` : ""}${plain(title)} – mono`;
   }, [title, unread]);
 
   // Another page: the drawer of a narrow screen closes, and a reader stands at the page's beginning.
@@ -125,7 +129,7 @@ function Frame({ bootstrap }: { bootstrap: Bootstrap }): ReactNode {
       }}>
         Skip to the content
       </a>
-      <div className="top-bar">
+      <header className="top-bar">
         <button
           type="button"
           className="icon-button"
@@ -136,12 +140,13 @@ function Frame({ bootstrap }: { bootstrap: Bootstrap }): ReactNode {
           <Icon name="menu" />
         </button>
         <span className="top-title">
-          <bdi>{title}</bdi>
+          <Name>{title}</Name>
         </span>
+        {open !== null && <ThreadMenu thread={open} current={open.id} />}
         <Link to="/" className="icon-button" aria-label="New thread">
           <Icon name="plus" />
         </Link>
-      </div>
+      </header>
       <Sidebar current={current} page={route.page} version={bootstrap.version} onHelp={() => setHelp(true)} />
       <div className="scrim" onClick={() => setSidebar(false)} />
       <main id="main" ref={main} tabIndex={-1}>

@@ -11,6 +11,7 @@ import { lists, readMoreThreads, readThreads, type Which } from "./state/threads
 import { era } from "./ui/format.ts";
 import { Icon, type IconName } from "./ui/Icon.tsx";
 import { Link } from "./ui/Link.tsx";
+import { Name } from "./ui/Name.tsx";
 import { step } from "./ui/roving.ts";
 import { useNow } from "./ui/Time.tsx";
 
@@ -39,7 +40,7 @@ export function Sidebar({
     if (lists[next].get().state === "empty") void readThreads(next);
   };
   return (
-    <div className="sidebar">
+    <aside className="sidebar" aria-label="Sidebar">
       <div className="sidebar-head">
         <span className="brand">mono</span>
         <button type="button" className="icon-button" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (Ctrl + /)" onClick={onHelp}>
@@ -99,7 +100,7 @@ export function Sidebar({
         <ThemeSwitch />
         <span className="muted">{version}</span>
       </div>
-    </div>
+    </aside>
   );
 }
 
@@ -152,7 +153,7 @@ function Row({ thread, current, stop }: { thread: Thread; current: string | null
         aria-current={thread.id === current ? "page" : undefined}
         title={title}
       >
-        <bdi className="thread-name">{title}</bdi>
+        <Name className="thread-name">{title}</Name>
         {thread.running && (
           <>
             <span className="spinner" aria-hidden="true" />

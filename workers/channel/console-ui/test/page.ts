@@ -104,7 +104,8 @@ export class Console {
 
   async send(text: string): Promise<void> {
     await this.field.fill(text);
-    await this.field.press("Enter");
+    // On a touch screen the enter key is a new line.
+    await this.page.getByRole("button", { name: /^(Send|Queue the message)$/ }).click();
   }
 
   /** Sends the first message of a new thread and waits until its answer is there. */

@@ -4,6 +4,7 @@ import { memo, useState, type ReactNode } from "react";
 import type { Activity } from "../api/types.ts";
 import { duration, plural } from "../ui/format.ts";
 import { Icon, type IconName } from "../ui/Icon.tsx";
+import { Name } from "../ui/Name.tsx";
 import { useNow } from "../ui/Time.tsx";
 import { readable } from "./readable.ts";
 
@@ -26,7 +27,7 @@ export function ActivityView({ activity, running }: { activity: Activity[]; runn
             summary(activity)
           ) : (
             <>
-              Running <bdi>{label(at)}</bdi>
+              Running <Name>{label(at)}</Name>
             </>
           )}
         </span>
@@ -103,7 +104,7 @@ const Entry = memo(function Entry({ entry, running }: { entry: Activity; running
     <li className="entry" data-kind="tool">
       <button type="button" className="entry-head" aria-expanded={open} onClick={() => setOpen(!open)}>
         <Icon name={icon} />
-        <bdi className="entry-name">{label(entry)}</bdi>
+        <Name className="entry-name">{label(entry)}</Name>
         <span className="entry-gist muted" dir="auto">
           {gist(entry.arguments)}
         </span>

@@ -104,6 +104,7 @@ export function Composer(props: ComposerProps): ReactNode {
       <PendingFiles uploads={uploads} />
       <textarea
         ref={field}
+        data-first={(initial === undefined && !touch()) || undefined}
         value={text}
         rows={1}
         dir="auto"

@@ -7,6 +7,7 @@ import { CopyButton } from "../ui/CopyButton.tsx";
 import { count, money, size } from "../ui/format.ts";
 import { Icon } from "../ui/Icon.tsx";
 import { Link } from "../ui/Link.tsx";
+import { Name } from "../ui/Name.tsx";
 import { Time } from "../ui/Time.tsx";
 import { ActivityView } from "./Activity.tsx";
 import { Composer } from "./Composer.tsx";
@@ -90,7 +91,7 @@ function Yours({
           {message.attachments.map((file) => (
             <li key={file.id} className="chip">
               <Icon name={file.mediaType.startsWith("image/") ? "image" : "file"} />
-              <bdi className="chip-name">{file.name}</bdi>
+              <Name className="chip-name">{file.name}</Name>
               <span className="muted">{size(file.bytes)}</span>
             </li>
           ))}

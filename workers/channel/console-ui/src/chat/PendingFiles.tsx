@@ -1,6 +1,7 @@
 import type { ReactNode } from "react";
 import { size } from "../ui/format.ts";
 import { Icon } from "../ui/Icon.tsx";
+import { Name } from "../ui/Name.tsx";
 import type { Uploads } from "./uploads.ts";
 
 /** The files of a message that is being written. */
@@ -11,7 +12,7 @@ export function PendingFiles({ uploads }: { uploads: Uploads }): ReactNode {
       {uploads.pending.map((one) => (
         <li key={one.key} className="chip" data-bad={one.error !== undefined || undefined}>
           <Icon name={one.error === undefined ? "file" : "alert"} />
-          <bdi className="chip-name">{one.name}</bdi>
+          <Name className="chip-name">{one.name}</Name>
           <span className="muted">{size(one.bytes)}</span>
           {one.error !== undefined && <span role="alert">{one.error}</span>}
           {one.id === undefined && one.error === undefined && (

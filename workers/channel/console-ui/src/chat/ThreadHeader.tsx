@@ -5,6 +5,7 @@ import type { Thread } from "../api/types.ts";
 import { navigate } from "../state/route.ts";
 import { remove, rename, setArchived, setRead } from "../state/threads.ts";
 import { Confirm, Dialog } from "../ui/Dialog.tsx";
+import { Name } from "../ui/Name.tsx";
 import { MenuButton, type MenuItem } from "../ui/Menu.tsx";
 
 export function ThreadHeader({ thread, id }: { thread: Thread | null; id: string }): ReactNode {
@@ -12,7 +13,7 @@ export function ThreadHeader({ thread, id }: { thread: Thread | null; id: string
   return (
     <header className="page-bar">
       <h1 className="thread-title">
-        <bdi>{title || " "}</bdi>
+        <Name>{title || " "}</Name>
       </h1>
       {thread !== null && <ThreadMenu thread={thread} current={id} />}
     </header>
@@ -72,7 +73,7 @@ export function ThreadMenu({
         >
           <p>
             <strong>
-              <bdi>{name}</bdi>
+              <Name>{name}</Name>
             </strong>{" "}
             and its messages are deleted for good.
           </p>

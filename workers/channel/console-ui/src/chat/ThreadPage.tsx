@@ -5,6 +5,7 @@ import { sentence } from "../api/client.ts";
 import type { Bootstrap, Message, Turn } from "../api/types.ts";
 import { useConversation } from "../state/conversation.ts";
 import { notify } from "../state/notices.ts";
+import { openThread } from "../state/threads.ts";
 import { Icon } from "../ui/Icon.tsx";
 import { Link } from "../ui/Link.tsx";
 import { Empty, Failed, Loading } from "../ui/States.tsx";
@@ -58,6 +59,10 @@ export function ThreadPage({
   const stop = useCallback(() => {
     if (running !== undefined) void conversation.cancel(running.id);
   }, [conversation, running]);
+  useEffect(() => {
+    openThread.set(view.thread);
+    return () => openThread.set(null);
+  }, [view.thread]);
   useShortcut("stop", stop);
   useShortcut("compose", () => field.current?.focus());
 

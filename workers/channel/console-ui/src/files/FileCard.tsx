@@ -1,10 +1,12 @@
 /** A file of a reply: what it is, how long it is kept, and what can be done with it. */
 
-import { lazy, Suspense, useEffect, useRef, useState, type ReactNode } from "react";
+import { lazy, Suspense, useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { api, sentence } from "../api/client.ts";
 import type { FilePart } from "../api/types.ts";
 import { size, time } from "../ui/format.ts";
 import { Icon } from "../ui/Icon.tsx";
+import { Name } from "../ui/Name.tsx";
+import { plain } from "../ui/plain.ts";
 import { Loading } from "../ui/States.tsx";
 import { Time, useNow } from "../ui/Time.tsx";
 import { fetchFile, hash, save, type Fetched } from "./fetchFile.ts";
@@ -12,7 +14,9 @@ import { kind, MAX_PREVIEW } from "./preview.ts";
 
 const Preview = lazy(() => import("./Preview.tsx"));
 
-export function FileCard({ part }: { part: FilePart }): ReactNode {
+export function FileCard({ part: given }: { part: FilePart }): ReactNode {
+  // Its name is shown, said and saved without what could make it look like another.
+  const part = useMemo(() => ({ ...given, name: plain(given.name) }), [given]);
   const [shown, setShown] = useState<Fetched | null>(null);
   const [progress, setProgress] = useState<number | null>(null);
   const [error, setError] = useState<string | null>(null);
@@ -51,7 +55,7 @@ export function FileCard({ part }: { part: FilePart }): ReactNode {
         </span>
         <div className="file-about">
           <p className="file-name">
-            <bdi>{part.name}</bdi>
+            <Name>{part.name}</Name>
           </p>
           <p className="file-facts muted">
             <span>{part.mediaType}</span>

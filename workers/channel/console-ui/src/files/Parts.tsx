@@ -3,6 +3,7 @@
 import type { ReactNode } from "react";
 import type { Part } from "../api/types.ts";
 import { Icon } from "../ui/Icon.tsx";
+import { Name } from "../ui/Name.tsx";
 import { FileCard } from "./FileCard.tsx";
 
 export function Parts({ parts }: { parts: Part[] }): ReactNode {
@@ -18,7 +19,7 @@ export function Parts({ parts }: { parts: Part[] }): ReactNode {
               <article key={`failure-${index}`} className="card failure" aria-label="A part that failed">
                 <Icon name="alert" />
                 <div className="card-body">
-                  <p className="card-title">{part.name === undefined ? "A file or app is missing" : <bdi>{part.name}</bdi>}</p>
+                  <p className="card-title">{part.name === undefined ? "A file or app is missing" : <Name>{part.name}</Name>}</p>
                   <p dir="auto">{part.message}</p>
                   <p className="muted">
                     <code>{part.code}</code>

@@ -26,7 +26,7 @@ md.validateLink = () => true;
 function parse(text: string, offset: number): Block[] {
   const tokens = md.parse(text, {});
   const starts: number[] = [0];
-  for (let at = text.indexOf("\n"); at >= 0; at = text.indexOf("\n", at + 1)) starts.push(at + 1);
+  for (const end of text.matchAll(/\r\n?|\n/g)) starts.push(end.index + end[0].length);
   const blocks: Block[] = [];
   let depth = 0;
   let current: Block | null = null;

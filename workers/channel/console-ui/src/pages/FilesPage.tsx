@@ -8,6 +8,7 @@ import { useResource } from "../state/resource.ts";
 import { DataTable, Page } from "../ui/DataTable.tsx";
 import { plural, size } from "../ui/format.ts";
 import { Link } from "../ui/Link.tsx";
+import { Name } from "../ui/Name.tsx";
 import { Empty, Failed, Loading } from "../ui/States.tsx";
 import { Time } from "../ui/Time.tsx";
 
@@ -49,7 +50,7 @@ export default function FilesPage(): ReactNode {
           rows={value.artifacts}
           id={(file) => file.id}
           columns={[
-            { title: "Name", cell: (file) => <bdi className="name">{file.name}</bdi> },
+            { title: "Name", cell: (file) => <Name className="name">{file.name}</Name> },
             { title: "Type", cell: (file) => file.mediaType },
             { title: "Size", figures: true, cell: (file) => size(file.sizeBytes) },
             { title: "Created", cell: (file) => <Time at={file.createdAt} /> },

@@ -9,6 +9,7 @@ import { say } from "../state/notices.ts";
 import { Page } from "../ui/DataTable.tsx";
 import { plural } from "../ui/format.ts";
 import { Link } from "../ui/Link.tsx";
+import { Name } from "../ui/Name.tsx";
 import { step } from "../ui/roving.ts";
 import { Empty, Failed } from "../ui/States.tsx";
 import { Time } from "../ui/Time.tsx";
@@ -81,7 +82,7 @@ export default function SearchPage({ q }: { q: string }): ReactNode {
             <li key={`${hit.threadId} ${hit.messageId ?? index}`}>
               <Link to={threadPath(hit.threadId, hit.messageId)} className="hit">
                 <span className="hit-head">
-                  <bdi className="hit-title">{hit.title || "New thread"}</bdi>
+                  <Name className="hit-title">{hit.title || "New thread"}</Name>
                   <span className="muted">
                     <Time at={hit.at} />
                   </span>

@@ -22,6 +22,9 @@ export const lists: Record<Which, Store<ThreadList>> = {
   archived: new Store(EMPTY),
 };
 
+/** The thread that is open, as it was last read. */
+export const openThread = new Store<Thread | null>(null);
+
 /** Reads a list again, as far as it was read before. */
 export async function readThreads(which: Which): Promise<void> {
   const list = lists[which];

@@ -11,7 +11,8 @@ export function Notices(): ReactNode {
       <div className="visually-hidden" role="status">
         {said}
       </div>
-      <div className="notices" role="log" aria-label="Notices">
+      <section aria-label="Notices">
+        <div className="notices" role="log" aria-label="Notices">
         {all.map((notice) => (
           <div key={notice.id} className="notice" data-tone={notice.tone}>
             <Icon name={notice.tone === "bad" ? "alert" : "check"} />
@@ -21,7 +22,8 @@ export function Notices(): ReactNode {
             </button>
           </div>
         ))}
-      </div>
+        </div>
+      </section>
     </>
   );
 }

@@ -53,7 +53,8 @@ export function relative(at: number, now: number): string {
         : far < 60 * DAY
           ? [far / DAY, "day"]
           : [far / (30.44 * DAY), "month"];
-  const whole = plural(Math.floor(value), unit);
+  // What is past has happened in full; what comes is as near as it rounds.
+  const whole = plural(Math.max(1, gone >= 0 ? Math.floor(value) : Math.round(value)), unit);
   return gone >= 0 ? `${whole} ago` : `in ${whole}`;
 }
 
