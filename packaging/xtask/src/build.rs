@@ -52,12 +52,14 @@ pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
             let names = names.iter().chain(launcher);
             command.args(names.flat_map(|name| ["--bin", name]));
         }
-        Programs::Product | Programs::WithTests => {
-            command.args(["--bins", "--exclude", "xtask"]);
+        Programs::Product => {
+            command.args(["--bins", "--exclude", "xtask", "--exclude", "mono-tests"]);
         }
-    }
-    if programs == Programs::Product {
-        command.args(["--exclude", "mono-tests"]);
+        // The same packages as the tests that come after it: with others, cargo would choose other
+        // features for what they share, and build it twice.
+        Programs::WithTests => {
+            command.arg("--bins");
+        }
     }
     if release {
         command.args(["--release", "--exclude", STATIC]);

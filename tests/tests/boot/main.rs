@@ -12,11 +12,7 @@ use ipc_proto::Role;
 use machine::{Machine, package, succeed};
 use policy::Identity;
 use serde_json::Value;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant, SystemTime};
-use tempfile::TempDir;
+use std::process::{Command, Stdio};
 
 /// What clients of the API say.
 const KEY: &str = "canary-of-the-api-key";
