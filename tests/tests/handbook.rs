@@ -79,19 +79,47 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn every_test_that_answers_an_old_hole_exists() {
+fn every_test_that_a_page_names_exists() {
     let mut tests = BTreeSet::new();
     tests_below(&root(), &mut tests);
-    let text = std::fs::read_to_string(root().join("docs/security.md")).unwrap();
-    // In code, with underscores: a name with four of them is a sentence, and so a test.
-    let named: Vec<&str> = text
-        .split('`')
-        .skip(1)
-        .step_by(2)
-        .filter(|code| code.matches('_').count() > 3 && !code.contains(' '))
-        .collect();
-    assert!(named.len() > 15, "{named:?}");
-    for name in named {
-        assert!(tests.contains(name), "docs/security.md names {name}");
+    for (page, least) in [("docs/security.md", 15), ("docs/spec-coverage.md", 60)] {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        // In code, with underscores: a name with four of them is a sentence, and so a test.
+        let named: Vec<&str> = text
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|code| code.matches('_').count() > 3 && !code.contains(' '))
+            .collect();
+        assert!(named.len() > least, "{named:?}");
+        for name in named {
+            assert!(tests.contains(name), "{page} names {name}");
+        }
     }
+}
+
+/// A row of the coverage names a test, or says that nothing does it.
+#[test]
+fn every_rule_of_the_specification_has_a_test_or_is_not_done() {
+    let mut tests = BTreeSet::new();
+    tests_below(&root(), &mut tests);
+    let text = std::fs::read_to_string(root().join("docs/spec-coverage.md")).unwrap();
+    let mut rows = 0;
+    for line in text.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        let [_, found] = cells.as_slice() else {
+            panic!("{line}");
+        };
+        let found = found.trim();
+        if found == "tests" {
+            continue;
+        }
+        rows += 1;
+        let named = found.split('`').skip(1).step_by(2);
+        let known = named.clone().filter(|name| tests.contains(*name)).count();
+        let all = named.count();
+        let done = all > 0 && known == all;
+        assert!(done || found.starts_with("not done"), "{line}");
+    }
+    assert!(rows > 50, "{rows}");
 }

@@ -93,6 +93,13 @@ const ROWS: &[Row] = &[
         takes: Some(&["bench-publish", "mono-artifact"]),
     },
     Row {
+        name: "publish_many",
+        what: "20 of 1,000 reply files of 10 KiB, published and finalised by one run",
+        aim: Aim::Ratio(1.5),
+        program: Some(&["bench-publish-many"]),
+        takes: Some(&["bench-publish-many", "mono-artifact"]),
+    },
+    Row {
         name: "memory",
         what: "PSS of all processes, idle",
         aim: Aim::Value(30.0),
