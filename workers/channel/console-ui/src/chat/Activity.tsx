@@ -134,7 +134,7 @@ function Payload({ title, text }: { title: string; text: string | undefined }): 
   if (text === undefined || text === "") return null;
   return (
     <div className="payload">
-      <h4>{title}</h4>
+      <p className="payload-title">{title}</p>
       <pre tabIndex={0} aria-label={title} role="region" dir="auto">
         {readable(text)}
       </pre>

@@ -41,9 +41,12 @@ export const MessageView = memo(function MessageView({
       className={`message ${message.role}`}
       data-status={message.status}
       data-target={target || undefined}
-      aria-label={message.role === "user" ? "You" : bootstrap.agent.label}
+      aria-labelledby={`h-${message.id}`}
       tabIndex={-1}
     >
+      <h2 id={`h-${message.id}`} className="visually-hidden">
+        {message.role === "user" ? "You" : bootstrap.agent.label}
+      </h2>
       {message.role === "user" ? (
         <Yours message={message} bootstrap={bootstrap} editing={editing} actions={actions} />
       ) : (

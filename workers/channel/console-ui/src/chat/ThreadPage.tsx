@@ -5,7 +5,8 @@ import { sentence } from "../api/client.ts";
 import type { Bootstrap, Message, Turn } from "../api/types.ts";
 import { useConversation } from "../state/conversation.ts";
 import { notify } from "../state/notices.ts";
-import { openThread } from "../state/threads.ts";
+import { useStore } from "../state/store.ts";
+import { listed, lists, openThread } from "../state/threads.ts";
 import { Icon } from "../ui/Icon.tsx";
 import { Link } from "../ui/Link.tsx";
 import { Empty, Failed, Loading } from "../ui/States.tsx";
@@ -33,6 +34,10 @@ export function ThreadPage({
   const [older, setOlder] = useState(false);
   const field = useRef<HTMLTextAreaElement>(null);
   const { scroller, follows, toEnd } = useFollowing(id, message !== null, view.messages);
+  // A list is read again more often than the thread: it knows of a new title first.
+  const inActive = useStore(lists.active);
+  const inArchive = useStore(lists.archived);
+  const thread = listed(id, inActive, inArchive) ?? view.thread;
   const running = view.messages.find((m) => m.role === "assistant" && m.status === "running");
   const messages = useRef<Message[]>([]);
   messages.current = view.messages;
@@ -60,9 +65,9 @@ export function ThreadPage({
     if (running !== undefined) void conversation.cancel(running.id);
   }, [conversation, running]);
   useEffect(() => {
-    openThread.set(view.thread);
+    openThread.set(thread);
     return () => openThread.set(null);
-  }, [view.thread]);
+  }, [thread]);
   useShortcut("stop", stop);
   useShortcut("compose", () => field.current?.focus());
 
@@ -84,7 +89,7 @@ export function ThreadPage({
   const last = view.messages.findLast((m) => m.role === "user");
   return (
     <div className="thread">
-      <ThreadHeader thread={view.thread} id={id} />
+      <ThreadHeader thread={thread} id={id} />
       <div className="thread-scroll" ref={scroller} tabIndex={0} role="region" aria-label="Messages">
         <div className="column">
           {view.state === "reading" && <Loading what="the thread" />}

@@ -22,6 +22,15 @@ export const lists: Record<Which, Store<ThreadList>> = {
   archived: new Store(EMPTY),
 };
 
+/** A thread as one of the lists has it. */
+export function listed(id: string, ...all: ThreadList[]): Thread | undefined {
+  for (const { threads } of all) {
+    const found = threads.find((thread) => thread.id === id);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
 /** The thread that is open, as it was last read. */
 export const openThread = new Store<Thread | null>(null);
 
