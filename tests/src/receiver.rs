@@ -29,6 +29,7 @@ pub struct Delivery {
 pub struct Receiver {
     address: SocketAddr,
     answers: Arc<Mutex<VecDeque<String>>>,
+    hold: Arc<Mutex<Option<Inbox<()>>>>,
     inbox: Inbox<Delivery>,
 }
 
@@ -41,19 +42,21 @@ impl Receiver {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let answers = Arc::new(Mutex::new(VecDeque::new()));
+        let hold = Arc::new(Mutex::new(None));
         let (tell, inbox) = channel();
-        let queue = answers.clone();
+        let (queue, held) = (answers.clone(), hold.clone());
         std::thread::Builder::new()
             .name("receiver".to_owned())
             .spawn(move || {
                 for stream in listener.incoming().flatten() {
                     // A connection that breaks off delivers nothing.
-                    let _ = serve(stream, &queue, &tell);
+                    let _ = serve(stream, &queue, &held, &tell);
                 }
             })?;
         Ok(Self {
             address,
             answers,
+            hold,
             inbox,
         })
     }
@@ -71,6 +74,13 @@ impl Receiver {
         );
         if let Ok(mut answers) = self.answers.lock() {
             answers.push_back(answer);
+        }
+    }
+
+    /// The next answer waits for a word on this channel.
+    pub fn hold(&self, word: Inbox<()>) {
+        if let Ok(mut hold) = self.hold.lock() {
+            *hold = Some(word);
         }
     }
 
@@ -94,6 +104,7 @@ impl Receiver {
 fn serve(
     stream: TcpStream,
     answers: &Mutex<VecDeque<String>>,
+    hold: &Mutex<Option<Inbox<()>>>,
     tell: &Sender<Delivery>,
 ) -> Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -122,6 +133,10 @@ fn serve(
         headers,
         body,
     })?;
+    let held = hold.lock().ok().and_then(|mut hold| hold.take());
+    if let Some(word) = held {
+        word.recv_timeout(PATIENCE)?;
+    }
     let answer = answers.lock().ok().and_then(|mut all| all.pop_front());
     let answer =
         answer.unwrap_or_else(|| "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n".to_owned());

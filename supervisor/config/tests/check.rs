@@ -56,6 +56,31 @@ fn a_minimal_configuration_is_ready() {
 }
 
 #[test]
+fn webhooks_are_served_and_what_they_do_not_do_is_said() {
+    let with = |webhook: &str| {
+        report(
+            &format!(
+                "{{\"runtime\": {{\"model\": \"demo:scripted\"}}, {HEAD}, \"webhook\": {webhook}}}"
+            ),
+            &[],
+        )
+    };
+    let (plain, _) = with("{\"enabled\": true}");
+    assert_eq!(status(&plain, "webhook"), Status::Ok);
+    let (notifying, json) = with(
+        "{\"enabled\": true, \"dir\": \".\", \"endpoints\": [{\"name\": \"a\", \"path\": \"/a\", \"notify\": true}]}",
+    );
+    assert_eq!(status(&notifying, "webhook"), Status::Ok);
+    assert!(
+        json.contains("[WARN] webhook.endpoints[].notify") && json.contains("[WARN] webhook.dir")
+    );
+    let key =
+        "{\"enabled\": true, \"callback\": {\"hosts\": [\"a.example\"], \"secretFile\": \"none\"}}";
+    let (waiting, _) = with(key);
+    assert_eq!(status(&waiting, "webhook"), Status::Waiting);
+}
+
+#[test]
 fn a_missing_key_waits_and_a_set_one_is_ready() {
     let config = format!("{{\"runtime\": {{\"model\": \"anthropic:claude-sonnet-5\"}}, {HEAD}}}");
     let (waiting, _) = report(&config, &[]);

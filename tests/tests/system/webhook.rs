@@ -297,6 +297,63 @@ fn a_caller_who_does_not_wait_reads_the_status_and_gets_a_signed_callback() {
     assert_eq!(told["text"], "again");
 }
 
+/// The last turn's result is sent before the workers end.
+#[test]
+fn a_turn_that_ends_with_the_daemon_is_called_back() {
+    let (model, receiver) = (Model::start().unwrap(), Receiver::start().unwrap());
+    let webhook = json!({ "callback": callbacks(&[&receiver]) });
+    let mut daemon = setup(&model, webhook).start().unwrap();
+    let message = format!(
+        "{} [[mock:text done]]",
+        bash("touch working; until [ -e go ]; do sleep 0.02; done")
+    );
+    let url = format!("http://{}/", receiver.host());
+    let asked = json!({ "text": message, "mode": "async", "callbackUrl": url });
+    assert_eq!(invoke(&daemon, &asked).0, 202);
+    wait_for("the turn works", || {
+        daemon.workspace().join("working").exists()
+    })
+    .unwrap();
+    daemon.terminate().unwrap();
+    wait_for("the stop begins", || daemon.log().contains("stopping")).unwrap();
+    std::fs::write(daemon.workspace().join("go"), "").unwrap();
+    assert_eq!(daemon.wait_end().unwrap(), 0);
+    let told = verified(&receiver.next().unwrap(), SECRET).unwrap();
+    assert_eq!(
+        (&told["status"], &told["text"]),
+        (&json!("succeeded"), &json!("done"))
+    );
+}
+
+/// Its channel to the webhooks doesn't keep egress from having finished.
+#[test]
+fn egress_drains_although_results_could_be_sent() {
+    let (model, receiver) = (Model::start().unwrap(), Receiver::start().unwrap());
+    let webhook = json!({ "callback": callbacks(&[&receiver]) });
+    let mut daemon = setup(&model, webhook).start().unwrap();
+    daemon.run(&["worker", "drain", "egress"]).unwrap();
+    daemon
+        .wait_until("drained", |status| {
+            let workers = status["workers"].as_array();
+            let egress = |w: &&Value| w["role"] == "egress";
+            workers
+                .into_iter()
+                .flatten()
+                .filter(egress)
+                .all(|w| w["state"] == "parked")
+        })
+        .unwrap();
+    daemon.run(&["worker", "unpark", "egress"]).unwrap();
+    daemon.wait_healthy().unwrap();
+    let url = format!("http://{}/", receiver.host());
+    let (code, answer) = invoke(
+        &daemon,
+        &json!({ "text": "hi [[mock:text x]]", "callbackUrl": url }),
+    );
+    assert_eq!(code, 200, "{answer}");
+    assert!(verified(&receiver.next().unwrap(), SECRET).is_some());
+}
+
 #[test]
 fn a_callback_goes_to_declared_hosts_only_and_follows_nobody() {
     let model = Model::start().unwrap();

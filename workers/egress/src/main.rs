@@ -16,8 +16,15 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 use worker_kit::{Event, Granted, KitError, Starting};
+
+/// When the daemon ends, time for what channel workers still send. Turns have ended by then, and the
+/// supervisor waits for three seconds.
+const LAST_CALLS: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     worker_kit::run(&[Role::Egress], work)
@@ -34,17 +41,33 @@ async fn work(mut starting: Starting) -> Result<(), KitError> {
     let (_control, mut inbox) = starting.ready().await?;
     let mut channels = JoinSet::new();
     let mut handles: HashMap<u64, AbortHandle> = HashMap::new();
-    let mut draining = false;
+    let (mut draining, mut ending) = (false, false);
+    // A run closes its channel when it ends; one of a channel worker would keep us for ever.
+    let (runs_leave, others_leave) = (watch::Sender::new(false), watch::Sender::new(false));
+    let end = tokio::time::sleep(Duration::MAX);
+    tokio::pin!(end);
     loop {
         tokio::select! {
-            event = inbox.recv() => match event {
-                None | Some(Event::Shutdown) => return Ok(()),
-                Some(Event::Drain) => draining = true,
+            () = &mut end => return Ok(()),
+            event = inbox.recv(), if !ending => match event {
+                None => return Ok(()),
+                Some(Event::Shutdown) => {
+                    (draining, ending) = (true, true);
+                    end.as_mut().reset(Instant::now() + LAST_CALLS);
+                }
+                Some(Event::Drain) => {
+                    draining = true;
+                    others_leave.send_replace(true);
+                }
                 Some(Event::Granted(granted)) if !draining => {
                     let channel = granted.channel;
+                    let leave = match granted.peer.role {
+                        Role::Run => runs_leave.subscribe(),
+                        _ => others_leave.subscribe(),
+                    };
                     if let Some(server) = accept(granted) {
                         let out = out.clone();
-                        let task = async move { (channel, serve(server, out).await) };
+                        let task = async move { (channel, serve(server, out, leave).await) };
                         handles.insert(channel, channels.spawn(task));
                     }
                 }

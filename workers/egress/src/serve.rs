@@ -15,6 +15,7 @@ use ipc_proto::{Body, Call, Server};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// Calls of one run, or of a channel, under way at once: five subagents and the run itself, each with a model stream
@@ -35,14 +36,20 @@ pub struct Egresses {
     pub deliverer: Deliverer,
 }
 
-/// Serves one run's channel until the run closes it. Dropping the future cancels every call.
+/// Serves one channel until its other end closes it, or `leave` turns true and no call is under
+/// way. Dropping the future cancels every call.
 ///
 /// # Errors
-/// When the run broke the protocol; the channel is closed then.
-pub async fn serve(mut server: Server<Egress>, out: Arc<Egresses>) -> Result<(), LinkError> {
+/// When the other end broke the protocol; the channel is closed then.
+pub async fn serve(
+    mut server: Server<Egress>,
+    out: Arc<Egresses>,
+    mut leave: watch::Receiver<bool>,
+) -> Result<(), LinkError> {
     let mut calls = JoinSet::new();
     loop {
         tokio::select! {
+            () = told(&mut leave), if calls.is_empty() => return Ok(()),
             call = server.recv() => match call? {
                 None => return Ok(()),
                 Some(call) if calls.len() >= MAX_CONCURRENT => {
@@ -55,6 +62,13 @@ pub async fn serve(mut server: Server<Egress>, out: Arc<Egresses>) -> Result<(),
             },
             Some(_) = calls.join_next() => {}
         }
+    }
+}
+
+/// Waits for the word to leave; without a sender it never comes.
+async fn told(leave: &mut watch::Receiver<bool>) {
+    if leave.wait_for(|leave| *leave).await.is_err() {
+        std::future::pending().await
     }
 }
 

@@ -53,8 +53,13 @@ async fn channel() -> (Client<Egress>, MockModel) {
     };
     let (ours, theirs) = ipc_proto::link::pair().unwrap();
     let server = Server::new(theirs, Role::Run).unwrap();
-    tokio::spawn(serve(server, Arc::new(out)));
+    tokio::spawn(serve(server, Arc::new(out), stay()));
     (Client::new(ours, Role::Egress).unwrap(), mock)
+}
+
+/// Nobody asks to leave.
+fn stay() -> tokio::sync::watch::Receiver<bool> {
+    tokio::sync::watch::channel(false).1
 }
 
 fn complete(text: &str) -> (Request, Vec<std::os::fd::OwnedFd>) {

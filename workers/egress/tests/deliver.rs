@@ -17,14 +17,32 @@ use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Of one attempt.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
 type Serving = JoinHandle<Result<(), ipc_proto::LinkError>>;
+
+/// Nobody asks to leave.
+fn stay() -> watch::Receiver<bool> {
+    watch::channel(false).1
+}
 
 /// A peer's end of a channel to an egress that may deliver to these hosts.
 fn channel(peer: Role, public: &[&str], private: &[&str]) -> (Client<Egress>, Serving) {
+    serving(peer, public, private, stay())
+}
+
+fn serving(
+    peer: Role,
+    public: &[&str],
+    private: &[&str],
+    leave: watch::Receiver<bool>,
+) -> (Client<Egress>, Serving) {
     let text = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
     let hosts = CallbackHosts {
         public: text(public),
@@ -46,12 +64,39 @@ fn channel(peer: Role, public: &[&str], private: &[&str]) -> (Client<Egress>, Se
     let out = Egresses {
         completer: Completer::new(tls.model_client().unwrap(), &settings, |_| None).unwrap(),
         fetcher: Fetcher::new(&tls, everywhere, PATIENCE).unwrap(),
-        deliverer: Deliverer::new(&tls, hosts, Duration::from_secs(1)).unwrap(),
+        deliverer: Deliverer::new(&tls, hosts, TIMEOUT).unwrap(),
     };
     let (ours, theirs) = ipc_proto::link::pair().unwrap();
     let server = Server::new(theirs, peer).unwrap();
-    let serving = tokio::spawn(serve(server, Arc::new(out)));
+    let serving = tokio::spawn(serve(server, Arc::new(out), leave));
     (Client::new(ours, Role::Egress).unwrap(), serving)
+}
+
+/// A worker that drains closes the channel of a channel worker once nothing is under way on it.
+#[tokio::test]
+async fn a_channel_is_left_between_deliveries() {
+    let receiver = Receiver::start().unwrap();
+    let host = receiver.host();
+    let (leave, leaving) = watch::channel(false);
+    let (client, serving) = serving(Role::ChannelWebhook, &[], &[&host], leaving);
+    let url = format!("http://{host}/");
+    let (held, holding) = std::sync::mpsc::channel();
+    receiver.hold(holding);
+    let sending = {
+        let (client, url) = (client.clone(), url.clone());
+        tokio::spawn(async move { deliver(&client, &url, b"{}").await })
+    };
+    let arrived = tokio::task::spawn_blocking(move || (receiver.next().unwrap(), receiver));
+    let (_, receiver) = arrived.await.unwrap();
+    leave.send_replace(true);
+    tokio::task::yield_now().await;
+    assert!(!serving.is_finished());
+    held.send(()).unwrap();
+    assert_eq!(sending.await.unwrap(), Ok((204, None)));
+    serving.await.unwrap().unwrap();
+    let (asked, fds) = request(&url, b"{}");
+    assert!(client.call(&asked, &fds, PATIENCE).await.is_err());
+    assert_eq!(receiver.waiting(), 0);
 }
 
 fn request(url: &str, body: &[u8]) -> (Request, Vec<OwnedFd>) {
