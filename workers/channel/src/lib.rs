@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bearer;
+pub mod console;
 pub mod intake;
 pub mod openai;
 pub mod runs;

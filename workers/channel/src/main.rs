@@ -7,11 +7,18 @@ use worker_kit::KitError;
 
 fn main() -> ExitCode {
     worker_kit::run(
-        &[Role::ChannelOpenai, Role::ChannelWebhook],
+        &[
+            Role::ChannelOpenai,
+            Role::ChannelWebhook,
+            Role::ChannelConsole,
+        ],
         |starting| async move {
             match starting.settings.clone() {
                 RoleSettings::ChannelOpenai(settings) => {
                     mono_channel::openai::run(starting, settings).await
+                }
+                RoleSettings::ChannelConsole(settings) => {
+                    mono_channel::console::run(starting, settings).await
                 }
                 RoleSettings::ChannelWebhook(settings) => {
                     mono_channel::webhook::run(starting, settings).await

@@ -20,8 +20,10 @@ const MAX_MESSAGE: usize = 1_000;
 /// A wish for a run.
 #[derive(Debug)]
 pub struct Wish {
-    /// Logical and physical conversation: these channels know no other reply route.
+    /// The logical conversation.
     pub conversation: ConversationId,
+    /// The physical one, where it is another.
+    pub delivery: Option<ConversationId>,
     /// What started it.
     pub trigger: Trigger,
     /// The person's message.
@@ -56,7 +58,7 @@ pub trait Runs: Send + Sync + 'static {
 impl Runs for Control {
     fn start(&self, wish: Wish) -> BoxFuture<'_, Result<(RunId, OwnedFd), StartError>> {
         Box::pin(async move {
-            let delivery = wish.conversation.clone();
+            let delivery = wish.delivery.unwrap_or_else(|| wish.conversation.clone());
             match self
                 .start_run(wish.conversation, delivery, wish.trigger, &wish.input)
                 .await
@@ -153,6 +155,12 @@ impl ActiveRun {
             events,
             over: false,
         })
+    }
+
+    /// The run.
+    #[must_use]
+    pub fn id(&self) -> &RunId {
+        &self.run
     }
 
     /// The next step. After the last one, a failure again.
@@ -320,6 +328,7 @@ pub(crate) mod tests {
     pub(crate) fn wish() -> Wish {
         Wish {
             conversation: ConversationId::parse("c").unwrap(),
+            delivery: None,
             trigger: Trigger {
                 source: "openai".into(),
                 detail: None,

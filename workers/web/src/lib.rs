@@ -4,3 +4,4 @@
 
 pub mod listener;
 pub mod origin;
+mod patient;

@@ -1,5 +1,6 @@
 //! Serves HTTP/1.1 on a socket that the supervisor bound, within bounds on connections and time.
 
+use crate::patient::Patient;
 use axum::Router;
 use axum::body::Body;
 use hyper::server::conn::http1;
@@ -35,10 +36,36 @@ pub struct Remote(pub SocketAddr);
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    mut stopping: watch::Receiver<bool>,
+    stopping: watch::Receiver<bool>,
     most: usize,
 ) {
-    let slots = Arc::new(Semaphore::new(most));
+    let bounds = Bounds {
+        connections: most,
+        head: HEAD_TIME,
+        stalled: None,
+    };
+    serve_within(listener, router, stopping, bounds).await;
+}
+
+/// Bounds of a listener.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Connections served at once.
+    pub connections: usize,
+    /// Time for a request's head, which is also how long an idle connection is kept.
+    pub head: Duration,
+    /// How long a client may take nothing of an answer that is there for it.
+    pub stalled: Option<Duration>,
+}
+
+/// [`serve`] with bounds of its own.
+pub async fn serve_within(
+    listener: TcpListener,
+    router: Router,
+    mut stopping: watch::Receiver<bool>,
+    bounds: Bounds,
+) {
+    let slots = Arc::new(Semaphore::new(bounds.connections));
     let mut connections = JoinSet::new();
     loop {
         let stopping_too = stopping.clone();
@@ -56,7 +83,8 @@ pub async fn serve(
             }
             accepted = accepted => match accepted {
                 Some((slot, Ok((stream, remote)))) => {
-                    connections.spawn(connection(stream, remote, router.clone(), stopping_too, slot));
+                    let served = connection((stream, remote), router.clone(), stopping_too, bounds, slot);
+                    connections.spawn(served);
                 }
                 Some((_, Err(e))) => {
                     tracing::warn!("a connection was not accepted: {e}");
@@ -84,10 +112,10 @@ fn is_the_clients(e: &std::io::Error) -> bool {
 }
 
 async fn connection(
-    stream: TcpStream,
-    remote: SocketAddr,
+    (stream, remote): (TcpStream, SocketAddr),
     router: Router,
     mut stopping: watch::Receiver<bool>,
+    bounds: Bounds,
     _slot: OwnedSemaphorePermit,
 ) {
     // A streamed word must not wait for the next one.
@@ -100,10 +128,10 @@ async fn connection(
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        .header_read_timeout(bounds.head)
         .max_header_size(MAX_HEAD)
         .max_buf_size(MAX_BUFFER)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Patient::new(stream, bounds.stalled)), service);
     tokio::pin!(connection);
     tokio::select! {
         ended = &mut connection => return log(remote, ended),

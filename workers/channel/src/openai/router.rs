@@ -200,6 +200,7 @@ async fn answer(shared: &Shared, request: Request, id: Uuid) -> Result<Response,
     };
     let wish = Wish {
         conversation,
+        delivery: None,
         trigger: Trigger {
             source: "openai".to_owned(),
             detail: remote,

@@ -298,6 +298,7 @@ async fn take(
     };
     let wish = Wish {
         conversation,
+        delivery: None,
         trigger: Trigger {
             source: "webhook".to_owned(),
             detail: remote,

@@ -1,0 +1,83 @@
+//! The ways to the owners: the store and the artifact worker, each of which may be replaced.
+
+use super::error::ApiError;
+use ipc_proto::channel::CallError;
+use ipc_proto::console::{Ask, MAX_BODY};
+use ipc_proto::edges::artifact::Artifact;
+use ipc_proto::edges::store::{Reply, Request, Store};
+use ipc_proto::{Body, Client, Edge};
+use serde::de::DeserializeOwned;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long an owner that starts anew is waited for.
+const COMES_WITHIN: Duration = Duration::from_secs(10);
+/// How long the store may take.
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// A channel to an owner, once there is one.
+#[derive(Debug)]
+pub struct Door<E: Edge>(watch::Sender<Option<Client<E>>>);
+
+impl<E: Edge> Default for Door<E> {
+    fn default() -> Self {
+        Self(watch::Sender::new(None))
+    }
+}
+
+impl<E: Edge> Door<E> {
+    /// A new owner, or a new channel to the same; the earlier channel closes.
+    pub fn replace(&self, client: Client<E>) {
+        self.0.send_replace(Some(client));
+    }
+
+    /// The channel; waits a while for one.
+    ///
+    /// # Errors
+    /// 503.
+    pub async fn client(&self) -> Result<Client<E>, ApiError> {
+        let mut door = self.0.subscribe();
+        let opened = tokio::time::timeout(COMES_WITHIN, door.wait_for(Option::is_some));
+        match opened.await {
+            Ok(Ok(client)) => client.clone().ok_or_else(|| ApiError::unavailable(E::NAME)),
+            _ => Err(ApiError::unavailable(E::NAME)),
+        }
+    }
+}
+
+/// Both ways.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    /// Threads, messages, logins.
+    pub store: Door<Store>,
+    /// Reply files.
+    pub artifact: Door<Artifact>,
+}
+
+impl Keeper {
+    /// Asks the store.
+    ///
+    /// # Errors
+    /// Its refusal, or 503.
+    pub async fn ask<T: DeserializeOwned>(&self, ask: &Ask) -> Result<T, ApiError> {
+        let unavailable = || ApiError::unavailable(Store::NAME);
+        let (body, fd) = Body::pack_json(ask).map_err(|_| unavailable())?;
+        let fds: Vec<_> = fd.into_iter().collect();
+        let client = self.store.client().await?;
+        let request = Request::Console { ask: body };
+        match client.call(&request, &fds, WITHIN).await {
+            Ok((Reply::Console { answer }, mut fds)) => {
+                answer.unpack_json(&mut fds, MAX_BODY).map_err(|e| {
+                    tracing::error!("the store's answer can't be read: {e}");
+                    unavailable()
+                })
+            }
+            Ok(_) => Err(unavailable()),
+            Err(CallError::Fault(fault)) => Err(fault.into()),
+            Err(e) => {
+                tracing::warn!("the store did not answer: {e}");
+                Err(unavailable())
+            }
+        }
+    }
+}

@@ -1,0 +1,292 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use ipc_proto::RunId;
+use ipc_proto::chat::Usage;
+use ipc_proto::console::Author;
+use proptest::prelude::*;
+
+fn live() -> Live {
+    Live::new(Message {
+        id: "m".into(),
+        role: Author::Assistant,
+        created_at: 0,
+        text: String::new(),
+        status: Standing::Queued,
+        run_id: None,
+        attachments: vec![],
+        parts: vec![],
+        activity: vec![],
+        failure: None,
+        usage: None,
+        truncated: false,
+    })
+}
+
+fn say(live: &mut Live, text: &str) {
+    live.event(RunEvent::Append { text: text.into() }, 1);
+}
+
+fn thought(live: &mut Live, text: &str) {
+    live.event(RunEvent::Thought { text: text.into() }, 1);
+}
+
+fn start(live: &mut Live, id: &str) {
+    let started = RunEvent::ToolStarted {
+        id: id.into(),
+        name: "Read".into(),
+        arguments: "{}".into(),
+    };
+    live.event(started, 1);
+}
+
+fn end(live: &mut Live, id: &str, preview: &str, ok: bool) {
+    let completed = RunEvent::ToolCompleted {
+        id: id.into(),
+        name: "Read".into(),
+        ok,
+        preview: preview.into(),
+        duration_ms: 1,
+    };
+    live.event(completed, 2);
+}
+
+/// What a page makes of frames.
+#[derive(Default, Debug, PartialEq)]
+struct Page {
+    state: String,
+    text: String,
+    steps: Vec<Value>,
+    end: Option<Value>,
+    seen: u64,
+}
+
+impl Page {
+    fn read(&mut self, frames: Vec<Numbered>) {
+        for frame in frames {
+            let data: Value = serde_json::from_str(&frame.data).unwrap();
+            let text = || data["text"].as_str().unwrap().to_owned();
+            match frame.name {
+                "status" => self.state = data["state"].as_str().unwrap().to_owned(),
+                "append" => self.text.push_str(&text()),
+                "replace" => self.text = text(),
+                "event" => {
+                    let step = &data["activity"];
+                    match self.steps.iter_mut().find(|own| own["id"] == step["id"]) {
+                        Some(own) => *own = step.clone(),
+                        None => self.steps.push(step.clone()),
+                    }
+                }
+                "finish" => self.end = Some(data["message"].clone()),
+                other => panic!("{other}"),
+            }
+            self.seen = frame.number.unwrap_or(self.seen);
+        }
+    }
+
+    fn follow(&mut self, live: &Live) {
+        loop {
+            let frames = live.since(self.seen, 3);
+            if frames.is_empty() {
+                return;
+            }
+            self.read(frames);
+        }
+    }
+}
+
+fn page(live: &Live) -> Page {
+    let mut page = Page::default();
+    page.follow(live);
+    page
+}
+
+#[test]
+fn a_turn_is_told_from_waiting_to_its_end() {
+    let mut live = live();
+    assert_eq!(page(&live).state, "queued");
+    live.begin();
+    let run = RunId::parse("r1").unwrap();
+    live.event(RunEvent::Started { run }, 1);
+    thought(&mut live, "Hm.");
+    start(&mut live, "c1");
+    let progress = RunEvent::ToolProgress {
+        id: "c1".into(),
+        progress: 1.0,
+        total: Some(2.0),
+        message: None,
+    };
+    live.event(progress, 1);
+    assert_eq!(page(&live).steps[1]["title"], "1 of 2");
+    end(&mut live, "c1", "done", false);
+    say(&mut live, "Hel");
+    live.event(RunEvent::Replace { text: "A".into() }, 1);
+    say(&mut live, "nswer");
+    let mut early = page(&live);
+    assert_eq!((&*early.state, &*early.text), ("running", "Answer"));
+    let [thought, call] = &early.steps[..] else {
+        panic!("{early:?}")
+    };
+    assert_eq!(
+        (&thought["text"], &thought["endedAt"]),
+        (&json!("Hm."), &json!(1))
+    );
+    assert_eq!(
+        (&call["result"], &call["isError"], &call["endedAt"]),
+        (&json!("done"), &json!(true), &json!(2))
+    );
+    let done = Finished {
+        text: "Answer".into(),
+        parts: json!([{ "type": "unknown" }, {
+            "type": "attachment", "id": "p", "name": "a b.csv", "mediaType": "text/csv", "sizeBytes": 3,
+            "reference": { "scheme": "mono-agent-artifact", "id": "x" },
+            "integrityId": "sha256:00", "expiresAt": "1970-01-01T00:00:01Z",
+        }]),
+        usage: Usage::default(),
+        model: "m".into(),
+    };
+    live.succeed(done, 3);
+    let message = shown(live.message());
+    live.close(message.clone());
+    early.follow(&live);
+    assert_eq!(early.end.as_ref(), Some(&message));
+    assert_eq!(page(&live).end, Some(message.clone()));
+    assert_eq!(
+        (&message["status"], &message["runId"]),
+        (&json!("succeeded"), &json!("r1"))
+    );
+    assert_eq!(message["parts"][0]["code"], "unsupported_destination");
+    assert_eq!(
+        message["parts"][1],
+        json!({
+            "type": "attachment", "messageId": "m", "id": "p", "name": "a b.csv",
+            "mediaType": "text/csv", "bytes": 3, "sha256": "00", "integrityId": "sha256:00",
+            "expiresAt": 1000, "download": "/api/v1/messages/m/attachments/p?integrity=sha256%3A00",
+        })
+    );
+}
+
+#[test]
+fn a_failure_keeps_what_was_said() {
+    for (cancelled, status) in [(false, "failed"), (true, "cancelled")] {
+        let mut live = live();
+        say(&mut live, "half");
+        start(&mut live, "c1");
+        let failure = RunFailure {
+            cancelled,
+            ..RunFailure::new("worker_lost", "Gone.")
+        };
+        live.fail(failure, 9);
+        let message = shown(live.message());
+        assert_eq!(
+            (&message["text"], &message["status"]),
+            (&json!("half"), &json!(status))
+        );
+        assert_eq!(
+            message["failure"],
+            json!({ "kind": "worker_lost", "message": "Gone." })
+        );
+        assert_eq!(message["activity"][0]["endedAt"], 9);
+    }
+}
+
+#[test]
+fn a_call_id_that_is_used_again_is_another_call() {
+    let mut live = live();
+    for result in ["one", "two"] {
+        start(&mut live, "c");
+        end(&mut live, "c", result, true);
+    }
+    end(&mut live, "never", "x", true);
+    let results: Vec<_> = live
+        .message()
+        .activity
+        .iter()
+        .map(|step| step.result.clone())
+        .collect();
+    assert_eq!(results, [Some("one".into()), Some("two".into())]);
+}
+
+#[test]
+fn five_thousand_steps_and_ten_megabytes_stay_bounded() {
+    let mut live = live();
+    let mut slow = page(&live);
+    for n in 0..5_000 {
+        start(&mut live, &n.to_string());
+        end(&mut live, &n.to_string(), &"x".repeat(20_000), true);
+    }
+    for _ in 0..400 {
+        say(&mut live, &"y".repeat(32 * 1024));
+    }
+    thought(&mut live, &"z".repeat(100_000));
+    assert!(
+        live.log_bytes <= LOG_BYTES + 256 * 1024,
+        "{}",
+        live.log_bytes
+    );
+    let message = live.message();
+    assert_eq!(
+        (message.activity.len(), message.text.len()),
+        (MAX_ACTIVITY, MAX_TEXT)
+    );
+    assert!(message.truncated && message.activity.last().unwrap().truncated);
+    // Who fell behind gets the state, and goes on from there.
+    slow.follow(&live);
+    assert_eq!((&slow.text, slow.seen), (&message.text, live.last()));
+    assert_eq!(
+        slow.steps.last(),
+        Some(&serde_json::to_value(message.activity.last()).unwrap())
+    );
+    live.fail(RunFailure::new("k", "m"), 1);
+    live.close(shown(live.message()));
+    slow.follow(&live);
+    let end = slow.end.unwrap();
+    assert!(end["truncated"] == true && end["activity"] == json!([]));
+    assert!(page(&live).end.is_some());
+}
+
+#[test]
+fn a_number_of_another_life_starts_over() {
+    let mut live = live();
+    say(&mut live, "text");
+    let mut page = Page {
+        seen: 99,
+        ..Page::default()
+    };
+    page.read(live.since(99, 10));
+    assert_eq!((&*page.text, page.seen), ("text", live.last()));
+}
+
+proptest! {
+    #[test]
+    fn whoever_follows_ends_with_the_same_page(
+        events in proptest::collection::vec((0..6_u8, "[a-z\"\n]{0,40}", 0..3_u8), 0..60),
+        looks in proptest::collection::vec(any::<bool>(), 60),
+    ) {
+        let mut live = live();
+        let mut follower = Page::default();
+        for ((kind, text, id), looks) in events.into_iter().zip(looks) {
+            let id = format!("c{id}");
+            match kind {
+                0 => say(&mut live, &text),
+                1 => thought(&mut live, &text),
+                2 => live.event(RunEvent::Replace { text }, 1),
+                3 => start(&mut live, &id),
+                4 => end(&mut live, &id, &text, true),
+                _ => live.event(RunEvent::Warning { code: id, message: text }, 1),
+            }
+            if looks {
+                follower.follow(&live);
+            }
+        }
+        live.fail(RunFailure::new("k", "m"), 7);
+        live.close(shown(live.message()));
+        follower.follow(&live);
+        prop_assert_eq!(&follower, &page(&live));
+        let mut whole = Page::default();
+        whole.read(live.whole());
+        prop_assert_eq!(&whole.text, &live.message().text);
+        prop_assert_eq!(&whole.end, &follower.end);
+        prop_assert_eq!(&follower.text, &live.message().text);
+    }
+}

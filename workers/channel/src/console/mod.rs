@@ -1,0 +1,165 @@
+//! The web console: a page with a login, its threads and turns, and a look at the daemon.
+//!
+//! The wire is described in docs/protocols.md, the login in docs/security.md.
+
+pub mod error;
+pub mod files;
+pub mod guard;
+pub mod hints;
+pub mod keeper;
+pub mod live;
+pub mod login;
+pub mod pages;
+pub mod router;
+#[cfg(test)]
+mod router_tests;
+pub mod sessions;
+pub mod streams;
+pub mod turns;
+pub mod uploads;
+
+pub use guard::Names;
+pub use sessions::Sessions;
+
+use hints::Hints;
+use ipc_proto::channel::Fault;
+use ipc_proto::console::Order;
+use ipc_proto::edges::control::EdgeName;
+use ipc_proto::settings::ConsoleSettings;
+use ipc_proto::{Client, Role};
+use keeper::Keeper;
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+use turns::Turns;
+use worker_kit::{Control, Event, Granted, KitError, Starting};
+use worker_web::listener::{self, Bounds};
+
+/// When the daemon ends, time to keep what turns have come to and to answer those who are
+/// connected. Turns have ended by then, and the supervisor waits for three seconds.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// Connections, and how long they may take (facts 2.9; a download is drained within 30 s).
+const BOUNDS: Bounds = Bounds {
+    connections: 256,
+    head: Duration::from_secs(15),
+    stalled: Some(Duration::from_secs(30)),
+};
+
+/// Serves the console until it is told to stop.
+///
+/// # Errors
+/// When the listener is missing or unusable, or other machines would reach it by any name.
+pub async fn run(mut starting: Starting, settings: ConsoleSettings) -> Result<(), KitError> {
+    let (socket, names) = match prepare(&mut starting, &settings) {
+        Ok(prepared) => prepared,
+        Err(reason) => {
+            starting.fail(&reason).await;
+            return Err(KitError::worker(reason));
+        }
+    };
+    let socket = tokio::net::TcpListener::from_std(socket).map_err(KitError::worker)?;
+    let (control, mut inbox) = starting.ready().await?;
+    let runs = Arc::new(control.clone());
+    let keeper = Arc::new(Keeper::default());
+    let hints = Arc::new(Hints::default());
+    let sessions = Arc::new(Sessions::new(keeper.clone()));
+    let turns = Turns::new(keeper.clone(), runs.clone(), hints.clone());
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let router = router::router(router::Pieces {
+        settings,
+        names,
+        keeper: keeper.clone(),
+        sessions: sessions.clone(),
+        turns: turns.clone(),
+        hints,
+        lookout: runs,
+        stopping: stopping.clone(),
+    });
+    let serving = async {
+        listener::serve_within(socket, router, stopping, BOUNDS).await;
+        // Turns outlive their connections.
+        turns.all_over().await;
+    };
+    tokio::pin!(serving);
+    loop {
+        tokio::select! {
+            () = &mut serving => return Ok(()),
+            event = inbox.recv() => match event {
+                Some(Event::Granted(granted)) => connect(&keeper, granted),
+                Some(Event::Operate { request, order }) => {
+                    let (control, sessions) = (control.clone(), sessions.clone());
+                    tokio::spawn(operate(control, sessions, request, order));
+                }
+                Some(Event::Drain) => {
+                    stop.send_replace(true);
+                }
+                Some(Event::Shutdown) | None => break,
+                Some(_) => {}
+            },
+        }
+    }
+    stop.send_replace(true);
+    if tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
+        tracing::warn!("ended with answers that were not taken or not kept");
+    }
+    Ok(())
+}
+
+fn prepare(
+    starting: &mut Starting,
+    settings: &ConsoleSettings,
+) -> Result<(TcpListener, Names), String> {
+    let socket = starting
+        .descriptor("listener")
+        .ok_or("no listener came with the settings")?;
+    let socket = TcpListener::from(socket);
+    socket
+        .set_nonblocking(true)
+        .map_err(|e| format!("the listener: {e}"))?;
+    let bound = socket
+        .local_addr()
+        .map_err(|e| format!("the listener's address: {e}"))?;
+    let names = Names::new(&settings.allowed_hosts, bound)?;
+    Ok((socket, names))
+}
+
+fn connect(keeper: &Keeper, granted: Granted) {
+    let result = match (granted.edge, granted.peer.role) {
+        (EdgeName::Store, Role::Store) => {
+            Client::new(granted.fd, Role::Store).map(|client| keeper.store.replace(client))
+        }
+        (EdgeName::Artifact, Role::Artifact) => {
+            Client::new(granted.fd, Role::Artifact).map(|client| keeper.artifact.replace(client))
+        }
+        (edge, _) => {
+            tracing::warn!(?edge, "a channel of another edge was granted and is closed");
+            return;
+        }
+    };
+    if let Err(e) = result {
+        tracing::error!(edge = ?granted.edge, "a granted channel can't be used: {e}");
+    }
+}
+
+async fn operate(control: Control, sessions: Arc<Sessions>, request: u64, order: Order) {
+    let result = order_done(&sessions, order).await;
+    if let Err(e) = control.operated(request, result).await {
+        tracing::warn!("an operator was not answered: {e}");
+    }
+}
+
+async fn order_done(sessions: &Sessions, order: Order) -> Result<Value, Fault> {
+    let refused = |e: error::ApiError| Fault::new(&e.code, e.message);
+    match order {
+        Order::Link => Ok(json!({ "token": sessions.mint(), "expiresInMs": login::LINK_MS })),
+        Order::Sessions => {
+            sessions.load().await.map_err(refused)?;
+            Ok(sessions.list(None))
+        }
+        Order::Revoke { id } => {
+            sessions.end(&id).await.map_err(refused)?;
+            Ok(json!({ "revoked": id }))
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What a browser is given to show: the built page, and a few plain ones that need no script.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
+
+mod built {
+    include!(concat!(env!("OUT_DIR"), "/console_files.rs"));
+}
+
+/// The page's own policy: nothing from elsewhere, no script in the page itself.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self' blob: data:; connect-src 'self'; font-src 'self'; frame-src 'self'; \
+    base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+/// Of pages without script.
+const PLAIN_POLICY: &str = "default-src 'none'; style-src 'self'; base-uri 'none'; \
+    form-action 'self'; frame-ancestors 'none'";
+/// The style of the plain pages.
+const STYLE: &str = ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;\
+    max-width:34rem;margin:15vh auto;padding:0 1rem}code{font-family:ui-monospace,monospace}\
+    button{font:inherit;padding:.6rem 1.2rem;min-height:44px;cursor:pointer}";
+/// Where it is.
+const STYLE_PATH: &str = "plain.css";
+
+fn file(name: &str) -> Option<&'static [u8]> {
+    built::FILES
+        .iter()
+        .find_map(|(own, bytes)| (*own == name).then_some(*bytes))
+}
+
+fn media_type(name: &str) -> &'static str {
+    match name.rsplit('.').next().unwrap_or_default() {
+        "html" => "text/html; charset=utf-8",
+        "js" | "mjs" => "text/javascript; charset=utf-8",
+        "css" => "text/css; charset=utf-8",
+        "svg" => "image/svg+xml",
+        "png" => "image/png",
+        "woff2" => "font/woff2",
+        "woff" => "font/woff",
+        "json" | "map" | "webmanifest" => "application/json",
+        _ => "application/octet-stream",
+    }
+}
+
+fn answer(
+    status: StatusCode,
+    kind: &'static str,
+    policy: &'static str,
+    cache: &'static str,
+    body: Body,
+) -> Response {
+    let mut response = (status, body).into_response();
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (CONTENT_TYPE, kind),
+        (CONTENT_SECURITY_POLICY, policy),
+        (CACHE_CONTROL, cache),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// The built page, for every address that it has a view for.
+#[must_use]
+pub fn shell() -> Response {
+    let html = "text/html; charset=utf-8";
+    match file("index.html") {
+        Some(page) => answer(StatusCode::OK, html, POLICY, "no-store", Body::from(page)),
+        None => plain(
+            StatusCode::OK,
+            "No page in this build",
+            "<p>This build has no console page. Make it with <code>cargo xtask console</code> and \
+             build again. The same can be done with <code>monoctl</code> in a terminal.</p>",
+        ),
+    }
+}
+
+/// A file of the page. Their names have their content's hash in them.
+#[must_use]
+pub fn asset(name: &str) -> Option<Response> {
+    if name == STYLE_PATH {
+        let body = Body::from(STYLE);
+        return Some(answer(
+            StatusCode::OK,
+            media_type(name),
+            PLAIN_POLICY,
+            "no-cache",
+            body,
+        ));
+    }
+    let bytes = file(&format!("assets/{name}"))?;
+    Some(answer(
+        StatusCode::OK,
+        media_type(name),
+        PLAIN_POLICY,
+        "public, max-age=31536000, immutable",
+        Body::from(bytes),
+    ))
+}
+
+/// A page without script. `body` is ours alone: nothing that came with a request is in it.
+fn plain(status: StatusCode, title: &str, body: &str) -> Response {
+    let text = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
+         <title>{title}</title><link rel=\"stylesheet\" href=\"/assets/{STYLE_PATH}\">\
+         <main><h1>{title}</h1>{body}</main></html>"
+    );
+    let html = "text/html; charset=utf-8";
+    answer(status, html, PLAIN_POLICY, "no-store", Body::from(text))
+}
+
+/// For somebody who is not logged in.
+#[must_use]
+pub fn who_are_you() -> Response {
+    plain(
+        StatusCode::UNAUTHORIZED,
+        "Log in",
+        "<p>Run <code>monoctl console open</code> on the machine that the agent runs on, and open \
+         the link that it prints.</p>",
+    )
+}
+
+/// A link that may be used: by a button, so that nothing that only looks at links uses it up.
+#[must_use]
+pub fn welcome() -> Response {
+    plain(
+        StatusCode::OK,
+        "Log in",
+        "<p>This link works once. Log in with it in this browser?</p>\
+         <form method=\"post\"><button type=\"submit\">Log in</button></form>",
+    )
+}
+
+/// A link that was used or is over its time.
+#[must_use]
+pub fn stale_link() -> Response {
+    plain(
+        StatusCode::GONE,
+        "This link is used up",
+        "<p>A login link works once and for ten minutes. Run <code>monoctl console open</code> \
+         again.</p>",
+    )
+}
+
+/// Nothing is here.
+#[must_use]
+pub fn nothing() -> Response {
+    plain(
+        StatusCode::NOT_FOUND,
+        "Nothing here",
+        "<p><a href=\"/\">To the console</a></p>",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_page_has_no_script_of_its_own_and_all_its_files() {
+        let Some(page) = file("index.html") else {
+            assert!(built::FILES.is_empty());
+            return;
+        };
+        let page = String::from_utf8_lossy(page);
+        for script in page.split("<script").skip(1) {
+            let (head, body) = script.split_once('>').unwrap_or_default();
+            assert!(head.contains("src=\"/assets/"), "{head}");
+            assert!(body.starts_with("</script>"), "{body}");
+        }
+        assert!(!page.contains("<style"));
+        for link in page.split("\"/assets/").skip(1) {
+            let name = link.split('"').next().unwrap_or_default();
+            assert!(asset(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_files_of_the_page_are_served() {
+        for name in [
+            "../index.html",
+            "index.html",
+            "",
+            "../../Cargo.toml",
+            "/etc/passwd",
+        ] {
+            assert!(asset(name).is_none(), "{name}");
+        }
+        assert!(asset(STYLE_PATH).is_some());
+    }
+}

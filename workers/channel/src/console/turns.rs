@@ -1,0 +1,575 @@
+//! The turns of every thread: one is answered, the others wait. A turn belongs to nobody's tab:
+//! it goes on when all of them are closed.
+
+use super::error::ApiError;
+use super::hints::{Hint, Hints};
+use super::keeper::Keeper;
+use super::live::{Live, Numbered, shown};
+use super::uploads::Uploads;
+use crate::runs::{ActiveRun, Failure, Runs, StartError, Step, Wish};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use ipc_proto::ConversationId;
+use ipc_proto::chat::{Block, ChatMessage, ChatRole};
+use ipc_proto::console::{
+    Ask, Attachment, Author, Begun, MAX_QUEUED, Message, Standing, ThreadView,
+};
+use ipc_proto::edges::control::{InputFile, Trigger, TurnInput};
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Mutex as AsyncMutex, watch};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+/// How long a stopped run may take to say how it ended.
+const STOPPED_WITHIN: Duration = Duration::from_secs(30);
+/// How often an answer's end is offered to the store, which may be starting anew.
+const SAVE_ATTEMPTS: u32 = 5;
+/// Messages before a resent one that the agent is told.
+const PRECEDING: usize = 64;
+/// Longest of them in bytes.
+const PRECEDING_BYTES: usize = 60 * 1024;
+/// Bytes of all files of one message: in base64 they have to fit into a turn's input.
+pub const MAX_TURN_FILES: u64 = 22 * 1024 * 1024;
+/// What models take as pictures.
+const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+/// A larger picture goes to the run as a file.
+const MAX_PICTURE: usize = 4 * 1024 * 1024;
+
+/// Milliseconds since 1970.
+#[must_use]
+pub fn now() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}
+
+/// What a person sends.
+#[derive(Debug, Default)]
+pub struct NewTurn {
+    /// The text.
+    pub text: String,
+    /// Files, by their uploads.
+    pub files: Vec<(Attachment, Arc<Vec<u8>>)>,
+    /// The person's message that goes, with all after it.
+    pub replaces: Option<String>,
+    /// `<provider>:<model>`.
+    pub model: Option<String>,
+    /// As `runtime.effort`.
+    pub effort: Option<String>,
+}
+
+/// One turn that waits or is answered.
+#[derive(Debug)]
+pub struct Turn {
+    thread: String,
+    user: String,
+    reply: String,
+    branch: u32,
+    live: Mutex<Live>,
+    changed: watch::Sender<u64>,
+    stop: watch::Sender<bool>,
+    input: Mutex<Option<TurnInput>>,
+}
+
+impl Turn {
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Live)) {
+        let last = {
+            let mut live = self.live();
+            change(&mut live);
+            live.last()
+        };
+        self.changed.send_replace(last);
+    }
+
+    /// Tells of new frames.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Frames after a number, and whether there will be more after them.
+    #[must_use]
+    pub fn since(&self, after: u64, most: usize) -> (Vec<Numbered>, bool) {
+        let live = self.live();
+        let frames = live.since(after, most);
+        let told = frames.iter().rev().find_map(|frame| frame.number);
+        let goes_on = !live.is_over() || told.unwrap_or(after) < live.last();
+        (frames, goes_on)
+    }
+
+    /// Where the answer stands.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        self.live().message().status
+    }
+}
+
+/// All turns.
+pub struct Turns {
+    keeper: Arc<Keeper>,
+    runs: Arc<dyn Runs>,
+    hints: Arc<Hints>,
+    /// The first of each is being answered.
+    queues: Mutex<HashMap<String, VecDeque<Arc<Turn>>>>,
+    /// Entering a turn asks the store; the order there is to be the order here.
+    entering: AsyncMutex<()>,
+    at_work: watch::Sender<usize>,
+}
+
+impl Turns {
+    /// None yet.
+    #[must_use]
+    pub fn new(keeper: Arc<Keeper>, runs: Arc<dyn Runs>, hints: Arc<Hints>) -> Arc<Self> {
+        Arc::new(Self {
+            keeper,
+            runs,
+            hints,
+            queues: Mutex::default(),
+            entering: AsyncMutex::default(),
+            at_work: watch::Sender::new(0),
+        })
+    }
+
+    fn queues(&self) -> MutexGuard<'_, HashMap<String, VecDeque<Arc<Turn>>>> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no turn waits or is answered.
+    pub async fn all_over(&self) {
+        // It ends with this very struct.
+        let _ = self.at_work.subscribe().wait_for(|n| *n == 0).await;
+    }
+
+    /// The turn that writes an answer.
+    #[must_use]
+    pub fn of_reply(&self, reply: &str) -> Option<Arc<Turn>> {
+        let queues = self.queues();
+        let mut turns = queues.values().flatten();
+        turns.find(|turn| turn.reply == reply).cloned()
+    }
+
+    /// Enters a turn; gives the person's message and the answer to come. `uploads` are told once
+    /// the message has its files.
+    ///
+    /// # Errors
+    /// 409 `queue_full`, and what the store refuses.
+    pub async fn start(
+        self: &Arc<Self>,
+        thread: String,
+        new: NewTurn,
+        uploads: Arc<Mutex<Uploads>>,
+    ) -> Result<(Message, Message), ApiError> {
+        // A page that leaves meanwhile must not leave an answer that nobody writes.
+        let turns = self.clone();
+        let entered = tokio::spawn(async move { turns.enter(thread, new, &uploads).await });
+        entered
+            .await
+            .unwrap_or_else(|_| Err(ApiError::new(500, "internal", "The message was not taken.")))
+    }
+
+    async fn enter(
+        self: &Arc<Self>,
+        thread: String,
+        new: NewTurn,
+        uploads: &Mutex<Uploads>,
+    ) -> Result<(Message, Message), ApiError> {
+        let _one_at_a_time = self.entering.lock().await;
+        let before = self.queues().get(&thread).map_or(0, VecDeque::len);
+        if before > MAX_QUEUED {
+            let message = "20 messages wait in this thread already. Wait for an answer.";
+            return Err(ApiError::new(409, "queue_full", message));
+        }
+        let NewTurn {
+            text,
+            files,
+            replaces,
+            model,
+            effort,
+        } = new;
+        let attachments: Vec<Attachment> = files.iter().map(|(about, _)| about.clone()).collect();
+        let ids: Vec<String> = attachments.iter().map(|file| file.id.clone()).collect();
+        let user = Message {
+            attachments,
+            ..message(Author::User, text.clone(), Standing::Succeeded)
+        };
+        let standing = match before {
+            0 => Standing::Running,
+            _ => Standing::Queued,
+        };
+        let reply = message(Author::Assistant, String::new(), standing);
+        let begun: Begun = self
+            .keeper
+            .ask(&Ask::Begin {
+                thread: thread.clone(),
+                user: Box::new(user.clone()),
+                reply: Box::new(reply.clone()),
+                replaces,
+            })
+            .await?;
+        uploads
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .used(&ids);
+        let turn = Arc::new(Turn {
+            thread: thread.clone(),
+            user: user.id.clone(),
+            reply: reply.id.clone(),
+            branch: begun.branch,
+            live: Mutex::new(Live::new(reply.clone())),
+            changed: watch::Sender::new(0),
+            stop: watch::Sender::new(false),
+            input: Mutex::new(Some(input(text, files, model, effort))),
+        });
+        let first = {
+            let mut queues = self.queues();
+            let queue = queues.entry(thread.clone()).or_default();
+            queue.push_back(turn);
+            queue.len() == 1
+        };
+        self.at_work.send_modify(|n| *n += 1);
+        if first {
+            tokio::spawn(self.clone().work(thread.clone()));
+        }
+        self.tell(&thread);
+        Ok((user, reply))
+    }
+
+    fn tell(&self, thread: &str) {
+        self.hints.tell(&Hint::Thread(thread.to_owned()));
+        self.hints.tell(&Hint::Threads);
+        self.hints.tell(&Hint::Runs);
+    }
+
+    /// Stops the answer that is written, or takes one back that waits. False when there is none.
+    pub async fn stop(&self, thread: &str, reply: Option<&str>) -> bool {
+        let waited = {
+            let mut queues = self.queues();
+            let Some(queue) = queues.get_mut(thread) else {
+                return false;
+            };
+            let at = match reply {
+                Some(reply) => queue.iter().position(|turn| turn.reply == reply),
+                None => Some(0),
+            };
+            match at {
+                None => return false,
+                Some(0) => {
+                    if let Some(turn) = queue.front() {
+                        turn.stop.send_replace(true);
+                    }
+                    None
+                }
+                Some(at) => queue.remove(at),
+            }
+        };
+        if let Some(turn) = waited {
+            turn.change(|live| live.fail(cancelled("Taken back before it began."), now()));
+            self.settle(&turn).await;
+            self.at_work.send_modify(|n| *n -= 1);
+        }
+        true
+    }
+
+    /// Answers the turns of a thread, one after the other, until none waits.
+    async fn work(self: Arc<Self>, thread: String) {
+        loop {
+            let Some(turn) = self.queues().get(&thread).and_then(|q| q.front().cloned()) else {
+                return;
+            };
+            self.answer(&turn).await;
+            self.settle(&turn).await;
+            {
+                let mut queues = self.queues();
+                if let Some(queue) = queues.get_mut(&thread) {
+                    queue.pop_front();
+                    if queue.is_empty() {
+                        queues.remove(&thread);
+                    }
+                }
+            }
+            self.at_work.send_modify(|n| *n -= 1);
+        }
+    }
+
+    async fn answer(&self, turn: &Turn) {
+        let waited = turn.standing() == Standing::Queued;
+        turn.change(Live::begin);
+        if waited {
+            let message = Box::new(turn.live().message().clone());
+            // Only where it stands: the end is what has to be kept.
+            if let Err(e) = self.keeper.ask::<()>(&Ask::Save { message }).await {
+                tracing::warn!("an answer's beginning is not kept: {}", e.message);
+            }
+            self.tell(&turn.thread);
+        }
+        match self.wish(turn).await {
+            Ok(wish) => self.follow(turn, wish).await,
+            Err(failure) => turn.change(|live| live.fail(failure, now())),
+        }
+    }
+
+    async fn wish(&self, turn: &Turn) -> Result<Wish, Failure> {
+        let name = match turn.branch {
+            0 => format!("web:{}", turn.thread),
+            branch => format!("web:{}:{branch}", turn.thread),
+        };
+        let parse = |name: &str| {
+            ConversationId::parse(name).map_err(|e| Failure::new("invalid_request", e.to_string()))
+        };
+        let input = turn
+            .input
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let mut input = input.ok_or_else(|| Failure::new("internal", "The message is gone."))?;
+        if turn.branch > 0 {
+            input.preceding = self.preceding(turn).await;
+        }
+        Ok(Wish {
+            conversation: parse(&name)?,
+            delivery: Some(parse(&format!("web:{}", turn.thread))?),
+            trigger: Trigger {
+                source: "console".to_owned(),
+                detail: None,
+            },
+            input,
+        })
+    }
+
+    /// What stands before a resent message: the agent's own history knows what was replaced.
+    async fn preceding(&self, turn: &Turn) -> Vec<ChatMessage> {
+        let ask = Ask::ShowThread {
+            id: turn.thread.clone(),
+            before: None,
+            limit: 100,
+        };
+        let view: ThreadView = match self.keeper.ask(&ask).await {
+            Ok(view) => view,
+            Err(e) => {
+                tracing::warn!("what precedes a message is not there: {}", e.message);
+                return vec![];
+            }
+        };
+        let before = view.messages.into_iter();
+        pairs(before.take_while(|message| message.id != turn.user))
+    }
+
+    async fn follow(&self, turn: &Turn, wish: Wish) {
+        let mut run = match ActiveRun::start(self.runs.clone(), wish).await {
+            Ok(run) => run,
+            Err(StartError::Refused { code, message }) => {
+                return turn.change(|live| live.fail(Failure::new(&code, message), now()));
+            }
+            Err(StartError::Unavailable(e)) => {
+                tracing::warn!("a run was not started: {e}");
+                let failure = Failure::new("unavailable", "The daemon did not start the run.");
+                return turn.change(|live| live.fail(failure, now()));
+            }
+        };
+        let id = run.id().clone();
+        let mut stop = turn.stop.subscribe();
+        let mut late: Option<Instant> = None;
+        loop {
+            let step = {
+                let next = run.next();
+                tokio::pin!(next);
+                loop {
+                    let until = late.unwrap_or_else(Instant::now);
+                    tokio::select! {
+                        step = &mut next => break Some(step),
+                        _ = stop.wait_for(|stop| *stop), if late.is_none() => {
+                            late = Some(Instant::now() + STOPPED_WITHIN);
+                            self.runs.cancel(id.clone(), "stopped in the console");
+                        }
+                        () = tokio::time::sleep_until(until), if late.is_some() => break None,
+                    }
+                }
+            };
+            match step {
+                Some(Step::Event(event)) => turn.change(|live| live.event(event, now())),
+                Some(Step::Finished(done)) => {
+                    return turn.change(|live| live.succeed(done, now()));
+                }
+                Some(Step::Failed(failure)) => {
+                    return turn.change(|live| live.fail(failure, now()));
+                }
+                None => {
+                    let failure = cancelled("Stopped.");
+                    return turn.change(|live| live.fail(failure, now()));
+                }
+            }
+        }
+    }
+
+    /// Keeps an answer that has ended, then tells its end: who reads it again finds it.
+    async fn settle(&self, turn: &Turn) {
+        let message = turn.live().message().clone();
+        let ask = Ask::Save {
+            message: Box::new(message.clone()),
+        };
+        for attempt in 1..=SAVE_ATTEMPTS {
+            match self.keeper.ask::<()>(&ask).await {
+                Ok(()) => break,
+                Err(e) if e.status == 503 && attempt < SAVE_ATTEMPTS => {
+                    tokio::time::sleep(Duration::from_secs(u64::from(attempt))).await;
+                }
+                Err(e) => {
+                    tracing::error!("an answer could not be kept: {}", e.message);
+                    break;
+                }
+            }
+        }
+        turn.change(|live| live.close(shown(&message)));
+        self.tell(&turn.thread);
+    }
+}
+
+fn cancelled(message: &str) -> Failure {
+    Failure {
+        cancelled: true,
+        ..Failure::new("cancelled", message)
+    }
+}
+
+fn message(role: Author, text: String, status: Standing) -> Message {
+    Message {
+        id: Uuid::now_v7().simple().to_string(),
+        role,
+        created_at: now(),
+        text,
+        status,
+        run_id: None,
+        attachments: vec![],
+        parts: vec![],
+        activity: vec![],
+        failure: None,
+        usage: None,
+        truncated: false,
+    }
+}
+
+/// Questions with their whole answers, the latest.
+fn pairs(messages: impl Iterator<Item = Message>) -> Vec<ChatMessage> {
+    let say = |role, text: &str| {
+        let text = &text[..text.floor_char_boundary(PRECEDING_BYTES)];
+        ChatMessage::text(role, text)
+    };
+    let mut out = Vec::new();
+    let mut asked = None;
+    for message in messages {
+        match message.role {
+            Author::User => asked = Some(message.text),
+            Author::Assistant => {
+                let question = asked.take().filter(|text| !text.is_empty());
+                let whole = message.status == Standing::Succeeded && !message.text.is_empty();
+                if let Some(question) = question.filter(|_| whole) {
+                    out.push(say(ChatRole::User, &question));
+                    out.push(say(ChatRole::Assistant, &message.text));
+                }
+            }
+        }
+    }
+    out.split_off(out.len().saturating_sub(PRECEDING))
+}
+
+fn input(
+    text: String,
+    files: Vec<(Attachment, Arc<Vec<u8>>)>,
+    model: Option<String>,
+    effort: Option<String>,
+) -> TurnInput {
+    let mut content = Vec::new();
+    if !text.is_empty() {
+        content.push(Block::Text { text });
+    }
+    let mut attachments = Vec::new();
+    for (about, bytes) in files {
+        let data = STANDARD.encode(&*bytes);
+        let media_type = about.media_type;
+        if PICTURES.contains(&media_type.as_str()) && bytes.len() <= MAX_PICTURE {
+            content.push(Block::Image { media_type, data });
+        } else {
+            attachments.push(InputFile {
+                name: about.name,
+                media_type,
+                data,
+            });
+        }
+    }
+    TurnInput {
+        content,
+        preceding: vec![],
+        guidance: None,
+        model,
+        effort,
+        warnings: vec![],
+        attachments,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_precedes_are_whole_pairs() {
+        let say = |role, text: &str, status| message(role, text.to_owned(), status);
+        let user = |text| say(Author::User, text, Standing::Succeeded);
+        let reply = |text, status| say(Author::Assistant, text, status);
+        let all = [
+            user("one"),
+            reply("1", Standing::Succeeded),
+            user("lost"),
+            reply("half", Standing::Failed),
+            user("two"),
+            reply("2", Standing::Succeeded),
+            user("open"),
+        ];
+        let got = pairs(all.into_iter());
+        let texts: Vec<_> = got.iter().map(ChatMessage::plain_text).collect();
+        assert_eq!(texts, ["one", "1", "two", "2"]);
+        let many = (0..100).flat_map(|_| [user("q"), reply("a", Standing::Succeeded)]);
+        let got = pairs(many);
+        assert_eq!((got.len(), got[0].role), (PRECEDING, ChatRole::User));
+        let long = [user(&"é".repeat(60_000)), reply("a", Standing::Succeeded)];
+        assert!(pairs(long.into_iter())[0].plain_text().len() <= PRECEDING_BYTES);
+    }
+
+    #[test]
+    fn small_pictures_are_shown_and_other_files_are_laid_down() {
+        let file = |media_type: &str, bytes: usize| {
+            let about = Attachment {
+                id: "u".into(),
+                name: "n".into(),
+                media_type: media_type.into(),
+                bytes: bytes as u64,
+            };
+            (about, Arc::new(vec![1; bytes]))
+        };
+        let files = vec![
+            file("image/png", 3),
+            file("image/png", MAX_PICTURE + 1),
+            file("image/svg+xml", 3),
+            file("text/csv", 3),
+        ];
+        let got = input("hi".into(), files, None, None);
+        assert!(
+            matches!(&got.content[..], [Block::Text { .. }, Block::Image { data, .. }] if data == "AQEB")
+        );
+        let kinds: Vec<_> = got.attachments.iter().map(|f| &*f.media_type).collect();
+        assert_eq!(kinds, ["image/png", "image/svg+xml", "text/csv"]);
+        // The largest message fits into what a run takes.
+        let most = input(
+            String::new(),
+            vec![file("a/b", MAX_TURN_FILES as usize)],
+            None,
+            None,
+        );
+        let json = serde_json::to_vec(&most).unwrap();
+        assert!(json.len() + 1024 * 1024 < ipc_proto::edges::control::MAX_TURN_INPUT);
+    }
+}
