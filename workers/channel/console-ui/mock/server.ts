@@ -327,7 +327,7 @@ export class Mock {
     }
     if (what === "artifacts") {
       const bytes = operator.artifacts.reduce((sum, one) => sum + one.sizeBytes, 0);
-      const usage = { bytes, quotaBytes: 268_435_456, count: operator.artifacts.length };
+      const usage = { usedBytes: bytes, ceilingBytes: 268_435_456, count: operator.artifacts.length, maxCount: 1000, due: 2, dryRun: false };
       return send(response, 200, { artifacts: operator.artifacts, usage });
     }
     if (what === "config") return send(response, 200, { fields: operator.config });

@@ -56,7 +56,7 @@ export class Console {
     const console = new Console(context, page, origin);
     await page.goto(`${origin}${login}`);
     await page.getByRole("button", { name: "Log in" }).click();
-    await page.getByRole("heading", { level: 1 }).waitFor();
+    await console.field.waitFor();
     return console;
   }
 

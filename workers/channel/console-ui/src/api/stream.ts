@@ -42,11 +42,9 @@ export function follow(thread: string, message: string, reading: Reading): () =>
       source.addEventListener(name, (event: Event) => {
         // The browser's own `error` event has no data.
         if (!(event instanceof MessageEvent) || typeof event.data !== "string") return;
+        // Frames in the middle of a whole state have no number: who breaks off there gets all again.
         const number = Number(event.lastEventId);
-        if (Number.isSafeInteger(number)) {
-          if (event.lastEventId !== "" && number <= after) return;
-          if (event.lastEventId !== "") after = number;
-        }
+        if (event.lastEventId !== "" && Number.isSafeInteger(number)) after = number;
         try {
           push({ ...(JSON.parse(event.data) as object), type: name } as Frame);
         } catch {

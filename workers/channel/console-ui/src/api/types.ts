@@ -3,7 +3,7 @@
 export interface Bootstrap {
   version: string;
   agent: { label: string; model: string; models?: string[] };
-  limits: { attachmentBytes: number; attachments: number; messageChars: number };
+  limits: { attachmentBytes: number; attachments: number; attachmentsBytes?: number; messageChars: number };
   session: { id: string };
   capabilities: {
     attachments: boolean;
@@ -104,6 +104,8 @@ export interface Message {
   activity: Activity[];
   failure?: Failure;
   usage?: Usage;
+  /** The text was longer. */
+  truncated?: boolean;
 }
 
 export interface MessagePage {
@@ -248,7 +250,16 @@ export interface Artifact {
 export interface ArtifactPage {
   artifacts: Artifact[];
   nextCursor?: string;
-  usage?: { bytes: number; quotaBytes: number; count?: number };
+  usage?: {
+    usedBytes: number;
+    ceilingBytes: number;
+    count: number;
+    maxCount: number;
+    /** Artifacts that are to go and are still there. */
+    due: number;
+    /** Retention only reports. */
+    dryRun: boolean;
+  };
 }
 
 export interface ConfigField {

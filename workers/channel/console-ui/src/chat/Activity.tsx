@@ -17,6 +17,7 @@ export function ActivityView({ activity, running }: { activity: Activity[]; runn
   if (activity.length === 0) return null;
   const hidden = all ? 0 : Math.max(0, activity.length - SHOWN);
   const at = running ? activity.findLast((entry) => entry.kind === "tool" && entry.endedAt === undefined) : undefined;
+  const progress = at?.title ?? at?.text;
   const wrong = activity.reduce((sum, entry) => sum + (entry.isError === true ? 1 : 0), 0);
   return (
     <section className="activity" aria-label="Activity">
@@ -34,7 +35,11 @@ export function ActivityView({ activity, running }: { activity: Activity[]; runn
         {at !== undefined && <Running since={at.startedAt} />}
         {wrong > 0 && <span className="tag bad">{wrong === 1 ? "1 failed" : `${wrong} failed`}</span>}
       </button>
-      {at?.text !== undefined && <p className="activity-progress muted" dir="auto">{at.text}</p>}
+      {progress !== undefined && (
+        <p className="activity-progress muted" dir="auto">
+          {progress}
+        </p>
+      )}
       {open && (
         <div className="activity-body">
           {hidden > 0 && (
@@ -54,7 +59,15 @@ export function ActivityView({ activity, running }: { activity: Activity[]; runn
 }
 
 function label(entry: Activity): string {
-  return entry.title ?? entry.name ?? "a tool";
+  return entry.name ?? entry.title ?? "a tool";
+}
+
+/** What happened beside the tools, as a sentence. */
+function told(entry: Activity): string {
+  const detail = entry.text === undefined || entry.text === "" ? "" : `: ${entry.text}`;
+  if (entry.name === "retry_started") return `Asks ${entry.title ?? "the model"} again${detail}`;
+  if (entry.name === "failover_started") return `Goes on with ${entry.title ?? "another model"}${detail}`;
+  return entry.text ?? entry.title ?? entry.name ?? "";
 }
 
 /** "3 tool calls · 4.2 s". */
@@ -93,7 +106,7 @@ const Entry = memo(function Entry({ entry, running }: { entry: Activity; running
         <div className="entry-head">
           <Icon name={icon} />
           <p className="entry-text" dir="auto">
-            {entry.text ?? entry.title ?? entry.name ?? ""}
+            {told(entry)}
           </p>
         </div>
       </li>
@@ -120,7 +133,7 @@ const Entry = memo(function Entry({ entry, running }: { entry: Activity; running
       </button>
       {open && (
         <div className="entry-body">
-          {entry.text !== undefined && <p dir="auto">{entry.text}</p>}
+          {(entry.title ?? entry.text) !== undefined && <p dir="auto">{entry.title ?? entry.text}</p>}
           <Payload title="Arguments" text={entry.arguments} />
           <Payload title={entry.isError === true ? "Error" : "Result"} text={entry.result} />
           {entry.truncated === true && <p className="muted">Cut: the whole is longer than what is kept here.</p>}

@@ -153,6 +153,9 @@ function Answer({ message, actions }: { message: Message; actions: Actions }): R
     <>
       <ActivityView activity={message.activity} running={running} />
       {message.text !== "" && <LongText text={message.text} complete={!running} />}
+      {message.truncated === true && (
+        <p className="muted small-print">The answer was longer than what is kept; its end is missing.</p>
+      )}
       {running && (
         <p className="working" aria-hidden="true">
           <span />

@@ -4,6 +4,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { api, sendContent, sentence } from "../api/client.ts";
 import type { Attachment, Bootstrap } from "../api/types.ts";
 import { size } from "../ui/format.ts";
+import { plain } from "../ui/plain.ts";
 import { notify, say } from "../state/notices.ts";
 
 export interface Pending {
@@ -29,10 +30,20 @@ export interface Uploads {
 
 let keys = 0;
 
-/** A name that the server takes: pasted images have none of their own. */
-function nameOf(file: File): string {
-  return file.name.slice(0, 200) || "pasted";
+/** A name that the server takes: plain, short, and not hidden; pasted images have none. */
+export function fileName(name: string): string {
+  const clean = plain(name)
+    .replaceAll(/[/\\\u200c-\u200f\ufffd]/g, "_")
+    .replace(/^\.+/, "");
+  const dot = clean.lastIndexOf(".");
+  const ending = dot > 0 && clean.length - dot <= 16 ? clean.slice(dot) : "";
+  let stem = clean.slice(0, clean.length - ending.length);
+  const bytes = new TextEncoder();
+  while (bytes.encode(stem + ending).length > 240) stem = [...stem].slice(0, -1).join("");
+  return stem + ending || "pasted";
 }
+
+const nameOf = (file: File): string => fileName(file.name);
 
 /** The media type the browser says, when it is one; else bytes. */
 function typeOf(file: File): string {
@@ -46,6 +57,7 @@ export function useUploads(limits: Bootstrap["limits"], kept: Attachment[] = [])
   );
   const controllers = useRef(new Map<number, AbortController>());
   const count = useRef(pending.length);
+  const bytes = useRef(pending.reduce((sum, one) => sum + one.bytes, 0));
   const own = useRef(new Set<string>());
   useEffect(
     () => () => {
@@ -53,6 +65,11 @@ export function useUploads(limits: Bootstrap["limits"], kept: Attachment[] = [])
     },
     [],
   );
+
+  useEffect(() => {
+    count.current = pending.length;
+    bytes.current = pending.reduce((sum, one) => sum + one.bytes, 0);
+  }, [pending]);
 
   const change = useCallback((key: number, by: Partial<Pending>) => {
     setPending((all) => all.map((one) => (one.key === key ? { ...one, ...by } : one)));
@@ -89,8 +106,14 @@ export function useUploads(limits: Bootstrap["limits"], kept: Attachment[] = [])
           notify(`${nameOf(file)} has ${size(file.size)}; a file may have ${size(limits.attachmentBytes)}.`, "bad");
           continue;
         }
+        const most = limits.attachmentsBytes ?? Number.POSITIVE_INFINITY;
+        if (bytes.current + file.size > most) {
+          notify(`The files of a message may have ${size(most)} together.`, "bad");
+          break;
+        }
         const key = ++keys;
         count.current += 1;
+        bytes.current += file.size;
         added.push({ key, name: nameOf(file), bytes: file.size, progress: 0 });
         void start(key, file);
       }
@@ -101,7 +124,6 @@ export function useUploads(limits: Bootstrap["limits"], kept: Attachment[] = [])
 
   const remove = useCallback((key: number) => {
     controllers.current.get(key)?.abort();
-    count.current -= 1;
     setPending((all) => {
       const id = all.find((one) => one.key === key)?.id;
       // One that belongs to an earlier message isn't ours to delete.
@@ -111,7 +133,6 @@ export function useUploads(limits: Bootstrap["limits"], kept: Attachment[] = [])
   }, []);
 
   const clear = useCallback(() => {
-    count.current = 0;
     own.current.clear();
     setPending([]);
   }, []);

@@ -6,7 +6,7 @@ import type { Artifact, ArtifactPage } from "../api/types.ts";
 import { notify } from "../state/notices.ts";
 import { useResource } from "../state/resource.ts";
 import { DataTable, Page } from "../ui/DataTable.tsx";
-import { plural, size } from "../ui/format.ts";
+import { count, plural, size } from "../ui/format.ts";
 import { Link } from "../ui/Link.tsx";
 import { Name } from "../ui/Name.tsx";
 import { Empty, Failed, Loading } from "../ui/States.tsx";
@@ -31,15 +31,17 @@ export default function FilesPage(): ReactNode {
       {value?.usage !== undefined && (
         <section className="quota" aria-label="Usage">
           <p>
-            <strong>{size(value.usage.bytes)}</strong> of {size(value.usage.quotaBytes)} used
-            {value.usage.count !== undefined && <> by {plural(value.usage.count, "file")}</>}
+            <strong>{size(value.usage.usedBytes)}</strong> of {size(value.usage.ceilingBytes)} used by{" "}
+            {plural(value.usage.count, "file")} of {count(value.usage.maxCount)}
+            {value.usage.due > 0 && <span className="muted">, {count(value.usage.due)} about to go</span>}
+            {value.usage.dryRun && <span className="muted"> (retention only reports)</span>}
           </p>
           <meter
             aria-label="Storage used"
             min={0}
-            max={Math.max(1, value.usage.quotaBytes)}
-            high={value.usage.quotaBytes * 0.85}
-            value={value.usage.bytes}
+            max={Math.max(1, value.usage.ceilingBytes)}
+            high={value.usage.ceilingBytes * 0.85}
+            value={value.usage.usedBytes}
           />
         </section>
       )}

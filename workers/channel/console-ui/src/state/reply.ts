@@ -39,12 +39,20 @@ export function apply(message: Message, frames: readonly Frame[]): Message {
         }
         break;
       }
-      case "finish":
-        next = { ...frame.message };
-        text = frame.message.text;
-        activity = null;
+      case "finish": {
+        // A frame is bounded: of a long answer it has the beginning, and the rest is here already.
+        const { truncated, ...end } = frame.message;
+        if (truncated === true && text.startsWith(end.text)) {
+          if (end.activity.length > 0) activity = null;
+          next = { ...end, activity: end.activity.length > 0 ? end.activity : next.activity };
+        } else {
+          next = { ...frame.message };
+          text = end.text;
+          activity = null;
+        }
         positions = null;
         break;
+      }
       case "error":
         next.status = frame.failure.kind === "cancelled" ? "cancelled" : "failed";
         next.failure = frame.failure;

@@ -9,6 +9,8 @@ import type { Console } from "../page.ts";
 import { clean, setup } from "./setup.ts";
 
 const it = setup();
+/** Pictures of all pages, to look at. */
+const SHOTS = process.env["CONSOLE_SHOTS"] ?? new URL("../../shots", import.meta.url).pathname;
 const AXE = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 interface Finding {
@@ -83,13 +85,14 @@ const SIZES = { desktop: { width: 1280, height: 860 }, phone: { width: 360, heig
 for (const [size, viewport] of Object.entries(SIZES)) {
   for (const colorScheme of ["light", "dark"] as const) {
     test(`axe finds nothing on any page, ${size}, ${colorScheme}; nothing is wider than the screen`, async () => {
-      const console = await it.open({ viewport, colorScheme, hasTouch: size === "phone", bypassCSP: true });
+      const console = await it.open({ viewport, colorScheme, hasTouch: size === "phone" });
       const { page } = console;
       await page.addInitScript(AXE);
       await each(console, async (where) => {
         await axe(page, where);
         const width = await page.evaluate(() => document.documentElement.scrollWidth);
         assert.ok(width <= viewport.width, `${where} is ${width} wide`);
+        await page.screenshot({ path: `${SHOTS}/${size}-${colorScheme}-${where.replaceAll(" ", "-")}.png` });
       });
       if (size === "phone") {
         await console.goto("/");
@@ -194,7 +197,7 @@ test("the operators' pages show what the daemon says, and a session can be revok
   await page.getByRole("table").getByRole("link").first().click();
   await page.getByText("The model service refused the key.").waitFor();
   await console.goto("/files");
-  await page.getByText("of 256 MiB used by 18 files").waitFor();
+  await page.getByText("of 256 MiB used by 18 files of 1,000, 2 about to go").waitFor();
   await page.getByText("<b>bold</b>\ufffdgpj.csv").waitFor();
   await console.goto("/settings");
   await page.getByRole("searchbox", { name: "Filter by key" }).fill("apikey");

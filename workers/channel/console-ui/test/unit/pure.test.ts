@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { FilePart } from "../../src/api/types.ts";
+import { fileName } from "../../src/chat/uploads.ts";
 import { readable } from "../../src/chat/readable.ts";
 import { hash } from "../../src/files/fetchFile.ts";
 import { imageType, kind, table } from "../../src/files/preview.ts";
@@ -76,6 +77,16 @@ test("a name can't turn or hide what follows it", () => {
   assert.equal(plain("invoice\u202egpj.exe"), "invoice\ufffdgpj.exe");
   assert.equal(plain("a\u0000b\u2066c\u200bd"), "a\ufffdb\ufffdc\ufffdd");
   assert.equal(plain("שלום 👩‍💻 é"), "שלום 👩‍💻 é");
+});
+
+test("a file is sent under a name that the server takes", () => {
+  assert.equal(fileName("a b.txt"), "a b.txt");
+  assert.equal(fileName("..\\..\\x/y\u202egpj.exe"), "_.._x_y_gpj.exe");
+  assert.equal(fileName(""), "pasted");
+  assert.equal(fileName(".env"), "env");
+  const long = fileName(`${"é".repeat(400)}.csv`);
+  assert.ok(long.endsWith("é.csv"));
+  assert.ok(Buffer.byteLength(long) <= 240);
 });
 
 test("arguments are shown with a line for each field", () => {

@@ -66,6 +66,17 @@ test("the end is the server's message, whatever was there", () => {
   assert.ok(isOver(next));
 });
 
+test("an end that was cut to fit takes nothing away", () => {
+  const end: Message = { ...message, text: "the begin", status: "succeeded", activity: [], truncated: true };
+  const next = apply(message, [tool("a"), { type: "append", text: "the beginning and the rest" }, { type: "finish", message: end }]);
+  assert.equal(next.text, "the beginning and the rest");
+  assert.equal(next.activity.length, 1);
+  assert.equal(next.status, "succeeded");
+  const other = apply(message, [{ type: "append", text: "void" }, { type: "finish", message: end }]);
+  assert.equal(other.text, "the begin");
+  assert.equal(other.truncated, true);
+});
+
 test("a failure keeps what came before it", () => {
   const failure = { kind: "provider_auth", message: "No." };
   const next = apply(message, [{ type: "append", text: "half" }, { type: "error", failure }]);
