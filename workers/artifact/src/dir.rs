@@ -3,9 +3,7 @@
 
 use nix::dir::Dir as Listing;
 use nix::errno::Errno;
-use nix::fcntl::{
-    AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat, renameat2,
-};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, RenameFlags, ResolveFlag, openat, openat2, renameat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::fs::File;
@@ -215,14 +213,6 @@ impl Dir {
             name,
             RenameFlags::RENAME_NOREPLACE,
         )?)
-    }
-
-    /// Puts `from` in the place of `to` in this directory, atomically.
-    ///
-    /// # Errors
-    /// What `renameat` says.
-    pub fn replace(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(renameat(&self.0, from, &self.0, to)?)
     }
 
     /// Removes a file; a missing one is as good.

@@ -21,6 +21,7 @@ pub mod session;
 pub mod shelf;
 pub mod skeleton;
 pub mod source;
+mod sync;
 pub mod verify;
 
 pub use code::Code;

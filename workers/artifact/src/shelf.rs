@@ -1,12 +1,15 @@
 //! The artifact directory: publication, binding, removal.
 //!
 //! ```text
-//! <state>/reply-files/<uuid>/{content, metadata.json}     complete, immutable but for the binding
-//! <state>/reply-files/.staging/<uuid>/                    being written, or being removed
+//! <state>/reply-files/<uuid>/{content, metadata.json}     finalised: complete, never changed
+//! <state>/reply-files/.staging/<uuid>/                    its run is at work, or it is being removed
 //! ```
 //!
 //! A directory enters and leaves the live namespace whole, by one rename. So a crash leaves a
 //! complete artifact or something in staging, and the inventory of the next start sorts them out.
+//!
+//! Nothing of a run is shown before it is finalised, and a crash before that takes it back. So the
+//! disk is waited for then, once for all files of the run, and not at each of them.
 
 use crate::Code;
 use crate::copy::{CopyError, Watch, copy_hashed};
@@ -14,6 +17,7 @@ use crate::dir::Dir;
 use crate::index::{Due, Index, Retention};
 use crate::manifest::{Label, Manifest, ManifestError, integrity_id};
 use crate::quota::NoRoom;
+use crate::sync::{Unsynced, sync_all};
 use crate::verify::Source;
 use ipc_proto::ConversationId;
 use jiff::Timestamp;
@@ -30,8 +34,6 @@ use uuid::Uuid;
 pub(crate) const CONTENT: &str = "content";
 /// Name of the manifest in an artifact's directory.
 pub(crate) const METADATA: &str = "metadata.json";
-/// A manifest on its way to replace [`METADATA`].
-pub(crate) const METADATA_NEW: &str = "metadata.json.new";
 /// Name of the staging directory in the live namespace.
 pub(crate) const STAGING: &str = ".staging";
 const LIVE: &str = "reply-files";
@@ -159,9 +161,7 @@ impl Shelf {
         self.index().len()
     }
 
-    /// Copies a verified source into the live namespace. On return its files are durable. It is
-    /// shown to nobody until [`Shelf::finalise`], which makes its place in the namespace durable
-    /// as well: until then a crash takes it back anyway.
+    /// Copies a verified source into staging, where it is until [`Shelf::finalise`].
     ///
     /// # Errors
     /// [`ShelfError`]; nothing of it is left then, in the directory or in the account.
@@ -176,31 +176,22 @@ impl Shelf {
         // Version 4: the id is the only thing a reader needs to name, so it must not be guessable.
         let id = Uuid::new_v4();
         self.index().begin(id, source.size)?;
-        match self.write(id, source, label, keep, now, watch) {
-            Ok(manifest) => {
+        match self.copy(id, source, watch) {
+            Ok(digest) => {
+                let integrity_id = integrity_id(&digest);
+                let manifest = Manifest::new(id, label, source.size, integrity_id, now, keep);
                 self.index().publish(manifest.clone());
                 Ok(manifest)
             }
             Err(error) => {
-                let name = id.to_string();
-                // Back out of the live namespace when only the last sync failed.
-                let _ = self.live.move_new(&name, &self.staging);
-                let removed = self.staging.remove_flat(&name);
+                let removed = self.staging.remove_flat(&id.to_string());
                 self.index().abandon(id, removed.is_ok());
                 Err(error)
             }
         }
     }
 
-    fn write(
-        &self,
-        id: Uuid,
-        source: &Source,
-        label: Label,
-        keep: jiff::SignedDuration,
-        now: Timestamp,
-        watch: &Watch<'_>,
-    ) -> Result<Manifest, ShelfError> {
+    fn copy(&self, id: Uuid, source: &Source, watch: &Watch<'_>) -> Result<[u8; 32], ShelfError> {
         let disk = |step| move |error| ShelfError::Disk { step, id, error };
         let name = id.to_string();
         self.staging.make(&name).map_err(disk("mkdir"))?;
@@ -210,54 +201,47 @@ impl Shelf {
         if !source.is_unchanged() {
             return Err(CopyError::Changed.into());
         }
-        let manifest = Manifest::new(id, label, source.size, integrity_id(&digest), now, keep);
-        let metadata = home.create(METADATA).map_err(disk("create manifest"))?;
-        begin_write(&metadata, &manifest.encode()?).map_err(disk("write manifest"))?;
-        content.sync_all().map_err(disk("sync content"))?;
-        metadata.sync_all().map_err(disk("sync manifest"))?;
-        home.sync().map_err(disk("sync directory"))?;
-        // Everything inside is on the disk before the name says that it is there.
-        self.staging
-            .move_new(&name, &self.live)
-            .map_err(disk("rename"))?;
-        Ok(manifest)
+        // Only speed depends on it: the sync finds the blocks on their way.
+        let _ = start_writeback(&content);
+        Ok(digest)
     }
 
-    /// Binds the artifacts of one run to the conversation they are delivered to, all of them
-    /// durably. Each step is made for all before the next one, so that the disk is waited for a
-    /// few times and not a few times for each.
+    /// Binds the artifacts of one run to the conversation they are delivered to and moves them into
+    /// the live namespace. On return they are durable.
     ///
     /// # Errors
-    /// [`ShelfError`]; some may be bound then, and [`Shelf::discard`] takes them all back.
+    /// [`ShelfError`]; some may be moved then, and [`Shelf::discard`] takes them all back.
     pub fn finalise(&self, ids: &[Uuid], delivery: &ConversationId) -> Result<(), ShelfError> {
         let Some(&first) = ids.first() else {
             return Ok(());
         };
-        let mut bindings = Vec::with_capacity(ids.len());
+        let mut bound = Vec::with_capacity(ids.len());
+        let mut unsynced = Vec::with_capacity(3 * ids.len());
         for &id in ids {
             let disk = |step| move |error| ShelfError::Disk { step, id, error };
             let mut manifest = self.index().get(id).cloned().ok_or(ShelfError::Gone(id))?;
             manifest.delivery = Some(delivery.clone());
-            let home = self.live.open(&id.to_string()).map_err(disk("open"))?;
-            home.remove_file(METADATA_NEW)
-                .map_err(disk("remove old manifest"))?;
-            let file = home.create(METADATA_NEW).map_err(disk("create manifest"))?;
-            begin_write(&file, &manifest.encode()?).map_err(disk("write manifest"))?;
-            bindings.push((manifest, home, file));
+            let home = self.staging.open(&id.to_string()).map_err(disk("open"))?;
+            let content = home.read(CONTENT).map_err(disk("open content"))?;
+            let metadata = home.create(METADATA).map_err(disk("create manifest"))?;
+            begin_write(&metadata, &manifest.encode()?).map_err(disk("write manifest"))?;
+            bound.push(manifest);
+            let unsynced_of = |step, file| Unsynced { step, id, file };
+            unsynced.extend([
+                unsynced_of("sync content", content.into()),
+                unsynced_of("sync manifest", metadata.into()),
+                unsynced_of("sync directory", home.into()),
+            ]);
         }
-        let disk = |step, manifest: &Manifest| {
+        sync_all(&unsynced)?;
+        drop(unsynced);
+        // Everything inside is on the disk before a name says that it is there.
+        for manifest in &bound {
             let id = manifest.id;
-            move |error| ShelfError::Disk { step, id, error }
-        };
-        for (manifest, _, file) in &bindings {
-            file.sync_all().map_err(disk("sync manifest", manifest))?;
-        }
-        for (manifest, home, _) in &bindings {
-            home.replace(METADATA_NEW, METADATA)
-                .map_err(disk("replace manifest", manifest))?;
-        }
-        for (manifest, home, _) in &bindings {
-            home.sync().map_err(disk("sync directory", manifest))?;
+            let disk = |step| move |error| ShelfError::Disk { step, id, error };
+            self.staging
+                .move_new(&id.to_string(), &self.live)
+                .map_err(disk("rename"))?;
         }
         self.live.sync().map_err(|error| ShelfError::Disk {
             step: "sync reply-files",
@@ -265,7 +249,7 @@ impl Shelf {
             error,
         })?;
         let mut index = self.index();
-        for (manifest, _, _) in bindings {
+        for manifest in bound {
             index.rewrite(manifest);
         }
         Ok(())

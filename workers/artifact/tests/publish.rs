@@ -30,17 +30,11 @@ fn a_published_file_is_private_complete_and_readable_by_its_conversation_only() 
     let outcome = place.publish(&mut session, "weekly.csv");
     let (id, integrity_id) = published(&outcome);
     assert_eq!(integrity_id, integrity(b"a,b\n1,2\n"));
-    let home = place.at("state/reply-files").join(&id);
+    // Out of sight while its run is at work.
+    assert_eq!(place.names(), (vec![], vec![id.clone()]));
+    let home = place.at("state/reply-files/.staging").join(&id);
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o7777;
-    assert_eq!(
-        (
-            mode(&home),
-            mode(&home.join("content")),
-            mode(&home.join("metadata.json"))
-        ),
-        (0o700, 0o600, 0o600)
-    );
-    assert_eq!(place.names(), (vec![id.clone()], vec![]));
+    assert_eq!((mode(&home), mode(&home.join("content"))), (0o700, 0o600));
 
     let delivery = common::scope("run-1").delivery;
     let foreign = ipc_proto::ConversationId::parse("web:2").unwrap();
@@ -62,6 +56,16 @@ fn a_published_file_is_private_complete_and_readable_by_its_conversation_only() 
         "artifact_missing"
     );
     assert_eq!(session.finalise().unwrap().unwrap().len(), 1);
+    assert_eq!(place.names(), (vec![id.clone()], vec![]));
+    let home = place.at("state/reply-files").join(&id);
+    assert_eq!(
+        (
+            mode(&home),
+            mode(&home.join("content")),
+            mode(&home.join("metadata.json"))
+        ),
+        (0o700, 0o600, 0o600)
+    );
     let (manifest, sealed) = read(Some(&integrity_id), Some(&delivery), now).unwrap();
     assert_eq!(
         (manifest.name.as_str(), manifest.media_type.as_str()),
@@ -401,7 +405,7 @@ fn twenty_distinct_files_fit_and_the_twenty_first_replaces_nothing() {
         "reply_part_too_large"
     );
     assert_eq!(published(&place.publish(&mut session, "3.txt")).0, ids[3]);
-    assert_eq!((desk.shelf.count(), place.names().1), (20, vec![]));
+    assert_eq!((desk.shelf.count(), place.names().1.len()), (20, 20));
     let parts = session.finalise().unwrap().unwrap();
     let kept: Vec<_> = parts
         .iter()
@@ -569,7 +573,7 @@ fn a_restart_keeps_what_is_finalised_removes_the_rest_and_knows_the_account() {
     done.finalise().unwrap().unwrap();
     let used = desk.shelf.used();
     let mut torn = place.session(&desk);
-    published(&place.publish(&mut torn, "lost.txt"));
+    let lost = published(&place.publish(&mut torn, "lost.txt")).0;
     // What a crash at this moment leaves is the directory as it stands.
     let place = place.after_crash();
     let staging = place.at("state/reply-files/.staging");
@@ -579,7 +583,9 @@ fn a_restart_keeps_what_is_finalised_removes_the_rest_and_knows_the_account() {
     }
     let desk = place.desk_with(1 << 28, now);
     assert_eq!(place.names().0, std::slice::from_ref(&kept));
-    assert_eq!(desk.shelf.used(), used + 2 * charge(5));
+    assert_eq!(desk.shelf.used(), used + 2 * charge(5) + charge(4));
+    let error = desk.shelf.read(Wish::of(&lost), now).unwrap_err();
+    assert_eq!(error.code().unwrap().as_str(), "artifact_missing");
     assert!(desk.shelf.read(Wish::of(&kept), now).is_ok());
     // Young leftovers stay for the grace, then they and their charge go.
     let retention = Retention {
@@ -588,7 +594,7 @@ fn a_restart_keeps_what_is_finalised_removes_the_rest_and_knows_the_account() {
         dry_run: false,
     };
     desk.shelf.clean(&retention, now);
-    assert_eq!(place.names().1.len(), 2);
+    assert_eq!(place.names().1.len(), 3);
     desk.shelf.clean(
         &retention,
         now + SignedDuration::from_secs(STAGING_GRACE + 5),

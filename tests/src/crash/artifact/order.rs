@@ -1,7 +1,7 @@
 //! What has to be on the disk before what: the power may go at any call.
 
 use super::super::Step;
-use nix::libc::{SYS_fsync, SYS_renameat, SYS_renameat2, SYS_write};
+use nix::libc::{SYS_fsync, SYS_openat, SYS_renameat2, SYS_write};
 
 const STAGING: &str = "/reply-files/.staging/";
 const LIVE: &str = "/reply-files";
@@ -24,7 +24,7 @@ pub(super) fn of_publishing(steps: &[Step]) -> Vec<String> {
                     "its directory is moved",
                 ));
             }
-            wrong.extend(binding(steps, at, to));
+            wrong.extend(found(steps, at, to));
         }
     }
     if moved == 0 {
@@ -33,42 +33,16 @@ pub(super) fn of_publishing(steps: &[Step]) -> Vec<String> {
     wrong
 }
 
-/// The binding of the artifact that was moved to `home` at `moved`.
-fn binding(steps: &[Step], moved: usize, home: &str) -> Option<String> {
-    let (new, old) = (
-        format!("{home}/metadata.json.new"),
-        format!("{home}/metadata.json"),
-    );
-    let replaced = position(steps, moved, |step| {
-        step.call == SYS_renameat && step.paths == [new.as_str(), old.as_str()]
-    });
-    let Some(replaced) = replaced else {
-        return Some(format!("{home} was not bound"));
-    };
-    if let Some(wrong) = unsynced(&steps[..replaced], &new, "it replaces the manifest") {
-        return Some(wrong);
-    }
-    // Whoever hears that it is done must find it after a power cut.
+/// Whoever hears that it is done must find it after a power cut.
+fn found(steps: &[Step], moved: usize, home: &str) -> Option<String> {
     let answered = steps.iter().rposition(|step| {
         step.call == SYS_write && step.paths.iter().any(|path| path.starts_with("pipe:"))
     });
-    let synced = |what: &str, after: usize| {
-        position(steps, after, |step| {
-            step.call == SYS_fsync && step.paths.iter().any(|path| path.ends_with(what))
-        })
-        .is_some_and(|at| answered.is_some_and(|answered| at < answered))
-    };
-    if !synced(home, replaced) {
-        return Some(format!(
-            "{home} is not synced between its binding and the answer"
-        ));
-    }
-    (!synced(LIVE, moved))
-        .then(|| format!("{home} may not be found after the answer: its name is not synced"))
-}
-
-fn position(steps: &[Step], after: usize, is: impl Fn(&Step) -> bool) -> Option<usize> {
-    steps.iter().skip(after).position(is).map(|at| at + after)
+    let synced = steps.iter().skip(moved).position(|step| {
+        step.call == SYS_fsync && step.paths.iter().any(|path| path.ends_with(LIVE))
+    });
+    let in_time = matches!((synced, answered), (Some(at), Some(end)) if moved + at < end);
+    (!in_time).then(|| format!("{home} may not be found after the answer: its name is not synced"))
 }
 
 /// `path` must have been synced after everything that was written to it or made in it.
@@ -80,7 +54,7 @@ fn unsynced(before: &[Step], path: &str, reason: &str) -> Option<String> {
     let inside = format!("{path}/");
     let changed = before.iter().rposition(|step| {
         let made = step.paths.iter().any(|own| own.starts_with(&inside));
-        (step.call == SYS_write && on(step)) || (step.call == nix::libc::SYS_openat && made)
+        (step.call == SYS_write && on(step)) || (step.call == SYS_openat && made)
     });
     (synced.is_none() || synced < changed).then(|| format!("{path} is not synced when {reason}"))
 }
@@ -88,7 +62,6 @@ fn unsynced(before: &[Step], path: &str, reason: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nix::libc::SYS_openat;
 
     fn step(call: i64, paths: &[&str]) -> Step {
         let paths = paths.iter().map(|path| format!("/s/reply-files{path}"));
@@ -108,10 +81,6 @@ mod tests {
             step(SYS_fsync, &["/.staging/x/metadata.json"]),
             step(SYS_fsync, &["/.staging/x"]),
             step(SYS_renameat2, &["/.staging/x", "/x"]),
-            step(SYS_write, &["/x/metadata.json.new"]),
-            step(SYS_fsync, &["/x/metadata.json.new"]),
-            step(SYS_renameat, &["/x/metadata.json.new", "/x/metadata.json"]),
-            step(SYS_fsync, &["/x"]),
             step(SYS_fsync, &[""]),
         ];
         steps.push(Step {

@@ -147,13 +147,16 @@ pub(super) fn prepare(scene: &str, folder: &Path) -> Result<()> {
                 "11111111-0000-4000-8000-000000000002",
                 SystemTime::now(),
             )?;
-            // A finalisation broke off before its rename.
-            fs::write(live.join(&stay[0]).join("metadata.json.new"), "{")?;
-            // A run that is over left these unfinalised.
+            // A run that is over left these; the finalisation of one broke off before its rename.
             let mut session = session(&desk, "torn")?;
+            let mut homes = Vec::new();
             for name in ["a.bin", "b.txt"] {
-                publish(&mut session, folder, name, now)?;
+                let id = publish(&mut session, folder, name, now)?;
+                homes.push(live.join(".staging").join(id));
             }
+            fs::write(homes[0].join("metadata.json"), "{")?;
+            // Nobody has touched them for longer than the grace, or only just.
+            File::open(&homes[0])?.set_modified(old)?;
             torn = Some(session);
         }
         TAKE_BACK | DOWNLOAD | LARGE => {
