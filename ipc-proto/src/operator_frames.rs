@@ -431,7 +431,7 @@ mod tests {
             ),
         ] {
             assert_eq!(frame.line(), line);
-            assert_eq!(frame.clone().fit(), [frame.clone()]);
+            assert_eq!(frame.clone().fit(), std::slice::from_ref(&frame));
             let mut whole: Map<String, Value> = serde_json::from_str(line).unwrap();
             assert_eq!(whole.remove("type").unwrap(), frame.name());
             let data: Map<String, Value> = serde_json::from_str(&frame.data()).unwrap();

@@ -276,4 +276,6 @@ pub struct RunSettings {
     pub skill_max_bytes: usize,
     /// `context.skillDisclosure`: true names the skills and their first lines only.
     pub skill_index: bool,
+    /// `tools.appEndpoint`: commands reach the application's own tools over MCP.
+    pub app_endpoint: bool,
 }

@@ -53,6 +53,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Config,
     },
+    /// Log in to the web console, see who is logged in, or end a login
+    Console {
+        #[command(subcommand)]
+        command: Console,
+    },
     /// Look at the workers, or restart, drain and unpark one
     Worker {
         #[command(subcommand)]
@@ -151,6 +156,31 @@ pub(crate) enum Command {
     Man {
         /// The folder; made when it isn't there
         folder: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Console {
+    /// Print a link that logs one browser in, and open it on a desktop
+    #[command(
+        after_help = "The link works once, for ten minutes. It is opened in a browser when this runs in a terminal of a desktop.\n\n\
+        Examples:\n  monoctl console open\n  monoctl console open --print | wl-copy"
+    )]
+    Open {
+        /// Only print it
+        #[arg(long)]
+        print: bool,
+    },
+    /// List the browsers that are logged in
+    #[command(
+        after_help = "Example:\n  monoctl console sessions --json | jq '.sessions[].userAgent'"
+    )]
+    Sessions,
+    /// Log a browser out
+    #[command(after_help = "Example:\n  monoctl console revoke 3f2a9c0d5b7e4f1a8c6d2e0b9a7f5c31")]
+    Revoke {
+        /// Session, from `monoctl console sessions`
+        id: String,
     },
 }
 

@@ -4,6 +4,7 @@
 mod artifacts;
 mod cli;
 mod config;
+mod console;
 mod daemon;
 mod doctor;
 mod error;
@@ -59,6 +60,7 @@ async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {
         Command::Runs { command } => runs::run(socket, command, screen).await,
         Command::Artifacts { command } => artifacts::run(socket, command, screen).await,
         Command::Config { command } => config::run(command, screen),
+        Command::Console { command } => console::run(socket, command, screen).await,
         Command::Worker { command } => worker::run(socket, command, screen).await,
         Command::Logs { role, run, follow } => {
             logs::run(socket, logs::Wanted { role, run }, follow, screen).await

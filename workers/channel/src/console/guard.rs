@@ -80,12 +80,9 @@ impl Names {
     /// # Errors
     /// 403 `foreign_origin`.
     pub fn check_page(&self, headers: &HeaderMap) -> Result<(), ApiError> {
-        let site = headers.get_all(FETCH_SITE).iter();
+        let mut site = headers.get_all(FETCH_SITE).iter();
         // Another port of this machine is the same site and another page.
-        let own_site = site.map(|value| value.as_bytes());
-        let own_site = own_site.fold(true, |own, value| {
-            own && matches!(value, b"same-origin" | b"none")
-        });
+        let own_site = site.all(|value| matches!(value.as_bytes(), b"same-origin" | b"none"));
         let host = headers.get(HOST).and_then(|host| host.to_str().ok());
         let own_origin = headers.get_all(ORIGIN).iter().all(|origin| {
             let origin = origin.to_str().ok();

@@ -5,7 +5,7 @@ use super::error::ApiError;
 use super::hints::{Hint, Hints};
 use super::keeper::Keeper;
 use super::live::{Live, Numbered, shown};
-use super::uploads::Uploads;
+use super::uploads::{File, Uploads};
 use crate::runs::{ActiveRun, Failure, Runs, StartError, Step, Wish};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -49,7 +49,7 @@ pub struct NewTurn {
     /// The text.
     pub text: String,
     /// Files, by their uploads.
-    pub files: Vec<(Attachment, Arc<Vec<u8>>)>,
+    pub files: Vec<File>,
     /// The person's message that goes, with all after it.
     pub replaces: Option<String>,
     /// `<provider>:<model>`.
@@ -477,7 +477,7 @@ fn pairs(messages: impl Iterator<Item = Message>) -> Vec<ChatMessage> {
 
 fn input(
     text: String,
-    files: Vec<(Attachment, Arc<Vec<u8>>)>,
+    files: Vec<File>,
     model: Option<String>,
     effort: Option<String>,
 ) -> TurnInput {

@@ -20,6 +20,9 @@ const MAX_NAME: usize = 240;
 /// Longest media type in bytes.
 const MAX_MEDIA_TYPE: usize = 128;
 
+/// What is known of a file, and its bytes.
+pub type File = (Attachment, Arc<Vec<u8>>);
+
 /// One file.
 #[derive(Debug, Clone)]
 struct Upload {
@@ -162,7 +165,7 @@ impl Uploads {
     ///
     /// # Errors
     /// 400 for one that isn't there or has no content yet.
-    pub fn take(&self, ids: &[String]) -> Result<Vec<(Attachment, Arc<Vec<u8>>)>, ApiError> {
+    pub fn take(&self, ids: &[String]) -> Result<Vec<File>, ApiError> {
         let one = |id: &String| {
             let upload = self.0.get(id)?;
             let (content, _) = upload.content.as_ref()?;
