@@ -475,6 +475,7 @@ fn run(config: &Config, places: &Places) -> Result<(RoleSettings, Descriptors), 
         model: config.runtime.model.to_string(),
         skill_max_bytes: usize::try_from(config.context.skill_max_bytes).unwrap_or(usize::MAX),
         skill_index: config.context.skill_disclosure == mono_config::SkillDisclosure::Index,
+        app_endpoint: tools.app_endpoint,
     };
     Ok((RoleSettings::Run(settings), descriptors))
 }
@@ -540,4 +541,64 @@ pub(crate) fn private_paths(config: &Config) -> Vec<String> {
         .map(|path| path.to_string_lossy().into_owned())
         .filter(|path| !path.is_empty())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn webhook_of(
+        endpoints: usize,
+        own: &str,
+    ) -> Result<(RoleSettings, Descriptors), ComposeError> {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("ID.md"), "x").unwrap();
+        let endpoints: Vec<String> = (0..endpoints)
+            .map(|n| format!(r#"{{"name":"{n}","path":"/{n}",{own}}}"#))
+            .collect();
+        let text = format!(
+            r#"{{"runtime":{{"model":"demo:scripted"}},"context":{{"identityPath":"ID.md"}},
+               "webhook":{{"enabled":true,"apiKey":"a-common-key","callback":{{"hosts":["a.example"],
+               "secret":"a-common-secret!"}},"endpoints":[{}]}}}}"#,
+            endpoints.join(",")
+        );
+        let file = folder.path().join("c.json");
+        std::fs::write(&file, text).unwrap();
+        let loaded = mono_config::load(&file, &BTreeMap::new()).unwrap();
+        webhook(&loaded.config, None)
+    }
+
+    #[test]
+    fn each_endpoint_is_told_of_its_keys_and_gets_them() {
+        let own = r#""apiKey":"its-own-key","callbackSecret":"its-own-secret!!""#;
+        let (settings, descriptors) = webhook_of(2, own).unwrap();
+        let names: Vec<&str> = descriptors.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            [
+                "bearer:0", "secret:0", "bearer:1", "secret:1", "bearer:2", "secret:2"
+            ]
+        );
+        let RoleSettings::ChannelWebhook(settings) = settings else {
+            panic!("{settings:?}")
+        };
+        assert!(settings.endpoints.iter().all(|e| e.bearer && e.secret));
+        assert!(!format!("{settings:?}").contains("its-own"), "{settings:?}");
+        let (settings, _) = webhook_of(1, r#""notify":false"#).unwrap();
+        let RoleSettings::ChannelWebhook(settings) = settings else {
+            panic!("{settings:?}")
+        };
+        assert!(!settings.endpoints[1].bearer && !settings.endpoints[1].secret);
+    }
+
+    #[test]
+    fn more_keys_than_a_packet_carries_are_refused() {
+        let one = r#""apiKey":"its-own-key""#;
+        let (_, descriptors) = webhook_of(MAX_ENDPOINT_KEYS, one).unwrap();
+        // With the settings' own memory file and the listener.
+        assert_eq!(descriptors.len() + 2, 16);
+        let refused = webhook_of(MAX_ENDPOINT_KEYS + 1, one);
+        assert!(matches!(refused, Err(ComposeError::EndpointKeys(13))));
+    }
 }
