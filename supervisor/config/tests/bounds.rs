@@ -251,6 +251,7 @@ fn others() -> Vec<(&'static str, Value)> {
         ("context.skillDisclosure", json!("full")),
         ("tools.allowedTools", json!(["*"])),
         ("tools.disallowedTools", json!([])),
+        ("tools.appEndpoint", json!(false)),
         ("tools.mcpRequestContextServers", json!([])),
         ("tools.continuationServers", json!([])),
         ("tools.web.search.backends", json!(["parallel", "ollama"])),

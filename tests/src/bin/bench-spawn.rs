@@ -105,6 +105,7 @@ fn measure() -> Result<Figure> {
         model: "demo:scripted".to_owned(),
         skill_max_bytes: 48_000,
         skill_index: false,
+        app_endpoint: false,
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

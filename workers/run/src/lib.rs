@@ -1,6 +1,7 @@
 //! One agent run: builds the context, streams the model, executes tools, commits the outcome.
 #![forbid(unsafe_code)]
 
+pub mod app_endpoint;
 pub mod attached;
 pub mod cancel;
 pub mod catalog;

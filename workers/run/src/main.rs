@@ -4,13 +4,15 @@
 use ipc_proto::Role;
 use ipc_proto::edges::control::{EdgeName, RunScope, Trigger, TurnInput};
 use ipc_proto::settings::{RoleSettings, RunSettings};
+use mono_run::app_endpoint::{AppEndpoint, URL_VARIABLE};
 use mono_run::cancel::Cancel;
 use mono_run::context::{MAX_FILE, Skill};
 use mono_run::policy::ToolPolicy;
 use mono_run::process::Runner;
+use mono_run::tools::Builtin;
 use mono_run::tools::path::Places;
 use mono_run::tools::publish::OUTBOUND;
-use mono_run::turn::{self, Job, Outcome};
+use mono_run::turn::{self, Job, Opening, Outcome};
 use mono_run::wire::Wire;
 use std::fs::File;
 use std::io::Read as _;
@@ -44,7 +46,7 @@ struct Assignment {
 }
 
 async fn work(mut starting: Starting) -> Result<(), KitError> {
-    let prepared = match prepare(&mut starting) {
+    let mut prepared = match prepare(&mut starting) {
         Ok(prepared) => prepared,
         Err(message) => {
             starting.fail(&message).await;
@@ -55,7 +57,7 @@ async fn work(mut starting: Starting) -> Result<(), KitError> {
     let Some(assignment) = assignment(&mut inbox).await else {
         return Ok(());
     };
-    let Some(outcome) = serve(&prepared, assignment, &mut inbox).await? else {
+    let Some(outcome) = serve(&mut prepared, assignment, &mut inbox).await? else {
         // Told to stop now: the end of this process ends every command with it.
         return Ok(());
     };
@@ -146,9 +148,21 @@ async fn assignment(inbox: &mut Inbox) -> Option<Assignment> {
     }
 }
 
+/// Opens the endpoint for commands if it is asked for and the policy lets its tool through.
+async fn open_endpoint(prepared: &mut Prepared) -> Opening {
+    let permitted = prepared.policy.permits(Builtin::PublishReplyFile.gated());
+    if !prepared.settings.app_endpoint || !permitted {
+        return Ok(None);
+    }
+    let endpoint = AppEndpoint::open().await?;
+    let url = endpoint.url().reveal();
+    prepared.runner.set_variable(URL_VARIABLE, url);
+    Ok(Some(endpoint))
+}
+
 /// Runs the turn; none when the supervisor wants this process gone at once.
 async fn serve(
-    prepared: &Prepared,
+    prepared: &mut Prepared,
     assignment: Assignment,
     inbox: &mut Inbox,
 ) -> Result<Option<Outcome>, KitError> {
@@ -163,6 +177,8 @@ async fn serve(
     let source = trigger.source.clone();
     let wire = Wire::new(channels, reader, trigger).map_err(KitError::worker)?;
     let cancel = Cancel::default();
+    let opening = open_endpoint(prepared).await;
+    let prepared = &*prepared;
     let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
     let job = Job {
         run: scope.run,
@@ -182,7 +198,8 @@ async fn serve(
         &job,
         &prepared.places,
         &prepared.runner,
-        &cancel
+        &cancel,
+        opening
     ));
     let mut listening = true;
     loop {

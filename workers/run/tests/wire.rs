@@ -383,7 +383,7 @@ async fn turn(trouble: Trouble, reads: usize) -> Turn {
     };
     let work = async {
         let (outcome, (events, text)) =
-            tokio::join!(run(&wire, &job, &places, &runner, &cancel), reader);
+            tokio::join!(run(&wire, &job, &places, &runner, &cancel, Ok(None)), reader);
         (outcome, events, text)
     };
     let owners = async {

@@ -12,6 +12,8 @@ pub struct Tools {
     pub allowed_tools: Vec<String>,
     /// Always wins.
     pub disallowed_tools: Vec<String>,
+    /// Commands of a run reach the application's own tools over MCP.
+    pub app_endpoint: bool,
     /// Absolute, from the workspace.
     pub mcp_config_path: Option<PathBuf>,
     /// The file's servers and the inline ones, by name.

@@ -132,6 +132,8 @@ pub(super) const FIELDS: &[Field] = &[
         .doc("Built-in tools that may be used; `*` is all, an empty list is none. MCP servers' tools are not gated by it."),
     list("tools.disallowedTools", &TOOL_NAME, 512).or_texts(&[]).env("DISALLOWED_TOOLS")
         .doc("Tools that may not be used; always wins."),
+    flag("tools.appEndpoint", false)
+        .doc("Whether programs that a run's commands start may call `PublishReplyFile`, over MCP; for an agent program of another make. Everything in the sandbox of the run can then publish."),
     path("tools.mcpConfigPath", Base::Workspace).env("MCP_CONFIG_PATH")
         .doc("An `mcp.json`; relative to the workspace, not to this file."),
     map("tools.mcpServers", Form::ServerName, 128).doc("MCP servers, by name; the same form as in `mcp.json`."),

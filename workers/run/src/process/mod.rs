@@ -146,6 +146,11 @@ impl Runner {
         })
     }
 
+    /// Gives every further command this variable; it wins over one that is inherited.
+    pub fn set_variable(&mut self, name: &str, value: &str) {
+        self.environment.push((name.into(), value.into()));
+    }
+
     /// Where output that is too long to show is put.
     #[must_use]
     pub fn scratch(&self) -> &Path {

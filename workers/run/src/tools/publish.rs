@@ -111,7 +111,8 @@ fn success(part: &ReplyPart) -> Option<ToolOutput> {
     Some(ToolOutput::success(result.to_string()))
 }
 
-fn failure(code: &str) -> ToolOutput {
+/// What is told of a file that was not published.
+pub(crate) fn failure(code: &str) -> ToolOutput {
     let text = json!({ "published": false, "code": code }).to_string();
     ToolOutput {
         state: ToolState::Error,

@@ -2,7 +2,7 @@
 //! an MCP server, else side by side (facts 3.6).
 
 use super::stream::ModelCall;
-use super::{Failure, Turn};
+use super::{Failure, hands::Hands};
 use crate::catalog::Target;
 use crate::naming::Origin;
 use crate::owners::{McpCall, McpEvent, Workers};
@@ -25,14 +25,12 @@ const MAX_PREVIEW: usize = 4096;
 /// Bytes of a progress message that are passed on.
 const MAX_MESSAGE: usize = 1024;
 
-impl<W: Workers> Turn<'_, W> {
+impl<W: Workers> Hands<'_, W> {
     /// Executes the calls; results are in the order of the calls.
     pub(super) async fn execute(&self, calls: &[ModelCall]) -> Result<Vec<Block>, Failure> {
-        let alone = calls.iter().any(|call| {
-            self.catalog
-                .target(&call.name)
-                .is_ok_and(Target::is_sequential)
-        });
+        let alone = calls
+            .iter()
+            .any(|call| self.target(&call.name).is_ok_and(Target::is_sequential));
         let at_once = if alone { 1 } else { SIDE_BY_SIDE };
         stream::iter(calls)
             .map(|call| self.execute_one(call))
@@ -41,13 +39,14 @@ impl<W: Workers> Turn<'_, W> {
             .await
     }
 
-    async fn execute_one(&self, call: &ModelCall) -> Result<Block, Failure> {
+    pub(super) async fn execute_one(&self, call: &ModelCall) -> Result<Block, Failure> {
         let parsed = args::parse_object(&call.arguments);
         let recorded = match &parsed {
             Ok(arguments) => redact::arguments(arguments),
             // What can't be parsed can't be redacted.
             Err(_) => format!("[{} bytes that are no JSON object]", call.arguments.len()),
         };
+        let recorded = self.recordable(&recorded).into_owned();
         let (id, name) = (call.id.clone(), call.name.clone());
         let begin = Instant::now();
         self.say(RunEvent::ToolStarted {
@@ -59,7 +58,7 @@ impl<W: Workers> Turn<'_, W> {
         // Recorded before it has an effect, so that a crash leaves a trace of what may have happened.
         self.unless_cancelled(self.workers.tool_started(&id, &name, &recorded))
             .await??;
-        let (result, part) = match (self.catalog.target(&call.name), parsed) {
+        let (result, part) = match (self.target(&call.name), parsed) {
             (Err(told), _) | (_, Err(told)) => (self.bounded(ToolOutput::rejected(told)), None),
             (Ok(Target::Builtin(tool)), Ok(arguments)) => self.builtin(*tool, arguments).await?,
             (Ok(Target::Mcp(origin)), Ok(arguments)) => {
@@ -67,7 +66,7 @@ impl<W: Workers> Turn<'_, W> {
             }
         };
         let text = result.text();
-        let preview = cut(&text, MAX_PREVIEW).to_owned();
+        let preview = cut(&self.recordable(&text), MAX_PREVIEW).to_owned();
         self.workers
             .tool_ended(&id, result.state.name(), &preview)
             .await?;

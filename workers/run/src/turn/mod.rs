@@ -5,6 +5,7 @@
 
 mod calls;
 mod failure;
+mod hands;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ mod tests;
 pub use failure::Failure;
 pub use stream::{MAX_CALLS, MAX_TEXT};
 
+use crate::app_endpoint::AppEndpoint;
 use crate::cancel::Cancel;
 use crate::catalog::Catalog;
 use crate::context::{Context, Skill, skill_index};
@@ -20,6 +22,8 @@ use crate::policy::ToolPolicy;
 use crate::process::Runner;
 use crate::text::{cut, pieces};
 use crate::tools::path::Places;
+use app_tools::OpenError;
+use hands::Hands;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, Failover, ModelRequest, Usage};
 use ipc_proto::edges::app_bridge::{McpWarning, ToolListing};
 use ipc_proto::edges::control::{RunStatus, TurnInput};
@@ -28,10 +32,8 @@ use ipc_proto::edges::events::{MAX_PIECE, RunEvent};
 use ipc_proto::edges::store::{RunCommit, RunFailure};
 use ipc_proto::reply::{MAX_PARTS, ReplyPart};
 use ipc_proto::{Body, RunId};
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashSet;
-use std::future::Future;
-use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// How long the MCP servers may take to list their tools; slower ones are left out of the turn.
@@ -87,19 +89,17 @@ pub struct Outcome {
     pub failure_kind: Option<String>,
 }
 
+/// The endpoint for the run's commands: none where it is not asked for, or why there is none.
+pub type Opening = Result<Option<AppEndpoint>, OpenError>;
+
 /// A turn under way.
 #[derive(Debug)]
 struct Turn<'a, W> {
-    workers: &'a W,
+    hands: &'a Hands<'a, W>,
     job: &'a Job<'a>,
-    places: &'a Places,
-    runner: &'a Runner,
-    cancel: &'a Cancel,
-    catalog: Catalog,
     request: ModelRequest,
     requests: u32,
     call_ids: HashSet<String>,
-    announced: RefCell<HashSet<String>>,
     /// The caller's transcript, when the conversation is new to us: else the history has it.
     preceding: &'a [ChatMessage],
     /// Exactly the text that the person sees.
@@ -116,14 +116,24 @@ pub async fn run<W: Workers>(
     places: &Places,
     runner: &Runner,
     cancel: &Cancel,
+    opening: Opening,
 ) -> Outcome {
-    let mut turn = Turn {
+    let (endpoint, unopened) = match opening {
+        Ok(endpoint) => (endpoint, None),
+        Err(error) => (None, Some(error)),
+    };
+    let hands = Hands {
         workers,
-        job,
         places,
         runner,
         cancel,
-        catalog: Catalog::new(&ToolPolicy::default(), &[]),
+        catalog: OnceCell::new(),
+        announced: RefCell::default(),
+        url: endpoint.as_ref().map(|endpoint| endpoint.url().clone()),
+    };
+    let mut turn = Turn {
+        hands: &hands,
+        job,
         request: ModelRequest {
             model: job.input.model.clone(),
             effort: job.input.effort.clone(),
@@ -134,7 +144,6 @@ pub async fn run<W: Workers>(
         },
         requests: 0,
         call_ids: HashSet::new(),
-        announced: RefCell::default(),
         preceding: &job.input.preceding,
         shown: String::new(),
         usage: Usage::default(),
@@ -145,13 +154,28 @@ pub async fn run<W: Workers>(
             .unwrap_or_else(|| job.model.to_owned()),
         failovers: Vec::new(),
     };
+    let (mut endpoint, calls) = match endpoint {
+        Some(AppEndpoint { endpoint, calls }) => (Some(endpoint), Some(calls)),
+        None => (None, None),
+    };
+    let served = async {
+        match calls {
+            Some(calls) => hands.serve_commands(calls).await,
+            None => std::future::pending().await,
+        }
+    };
     // A command may run for minutes: that the turn can't be committed any more is noticed at once.
     // What is under way is dropped with the future, and dropped commands are killed.
     let worked = tokio::select! {
         biased;
-        worked = turn.work() => worked,
+        worked = turn.work(unopened) => worked,
         lost = workers.lost() => Err(Failure::Lost(lost)),
+        failure = served => Err(failure),
     };
+    // Before anything is settled: what a command publishes from here on would be nobody's.
+    if let Some(endpoint) = &mut endpoint {
+        endpoint.close().await;
+    }
     let result = match worked {
         Ok(last) => turn.commit(last).await,
         Err(failure) => Err((failure, Published::Discard)),
@@ -175,13 +199,18 @@ enum Published {
 
 impl<W: Workers> Turn<'_, W> {
     /// Everything up to the last answer; gives that answer's text.
-    async fn work(&mut self) -> Result<String, Failure> {
-        self.say(RunEvent::Started {
-            run: self.job.run.clone(),
-        })
-        .await?;
+    async fn work(&mut self, unopened: Option<OpenError>) -> Result<String, Failure> {
+        self.hands
+            .say(RunEvent::Started {
+                run: self.job.run.clone(),
+            })
+            .await?;
         for message in &self.job.input.warnings {
-            self.warn("ignored_parameter", message).await?;
+            self.hands.warn("ignored_parameter", message).await?;
+        }
+        if let Some(error) = unopened {
+            let message = format!("commands can't reach PublishReplyFile in this turn: {error}");
+            self.hands.warn("app_endpoint_failed", &message).await?;
         }
         self.prepare().await?;
         loop {
@@ -211,9 +240,9 @@ impl<W: Workers> Turn<'_, W> {
                 role: ChatRole::Assistant,
                 content,
             });
-            let results = self.execute(&answer.calls).await?;
-            if self.cancel.is_cancelled() {
-                return Err(self.cancelled());
+            let results = self.hands.execute(&answer.calls).await?;
+            if self.hands.cancel.is_cancelled() {
+                return Err(self.hands.cancelled());
             }
             self.request.messages.push(ChatMessage {
                 role: ChatRole::User,
@@ -224,13 +253,13 @@ impl<W: Workers> Turn<'_, W> {
 
     /// History and tools, at the same time; then the prompt.
     async fn prepare(&mut self) -> Result<(), Failure> {
-        let workers = self.workers;
+        let workers = self.hands.workers;
         let model = self.model.clone();
         let listing = tokio::time::timeout(LISTING_TIME, workers.list());
         let person = stored(&self.person()).plain_text();
         let begin = workers.begin(&model, cut(&person, MAX_PARTIAL));
         let both = async { tokio::join!(begin, listing) };
-        let (history, listing) = self.unless_cancelled(both).await?;
+        let (history, listing) = self.hands.unless_cancelled(both).await?;
         let history = history?;
         if !history.messages.is_empty() {
             self.preceding = &[];
@@ -243,16 +272,18 @@ impl<W: Workers> Turn<'_, W> {
             },
         };
         for warning in &listing.warnings {
-            self.warn(
-                &warning.code,
-                &format!("{}: {}", warning.server, warning.message),
-            )
-            .await?;
+            self.hands
+                .warn(
+                    &warning.code,
+                    &format!("{}: {}", warning.server, warning.message),
+                )
+                .await?;
         }
-        self.catalog = Catalog::new(self.job.policy, &listing.tools);
-        self.request.tools = self.catalog.specs().to_vec();
-        let workspace = self.places.workspace().display().to_string();
-        let scratch = self.places.scratch().display().to_string();
+        let catalog = Catalog::new(self.job.policy, &listing.tools);
+        self.request.tools = catalog.specs().to_vec();
+        let _ = self.hands.catalog.set(catalog);
+        let workspace = self.hands.places.workspace().display().to_string();
+        let scratch = self.hands.places.scratch().display().to_string();
         let index = self
             .job
             .skills_by_name
@@ -286,21 +317,24 @@ impl<W: Workers> Turn<'_, W> {
     async fn remark_on(&mut self, finish: Option<FinishReason>, last: &str) -> Result<(), Failure> {
         match finish {
             Some(FinishReason::Length) => {
-                self.warn(
-                    "answer_cut",
-                    "The answer ran into the model's output limit and is not complete.",
-                )
-                .await?;
+                self.hands
+                    .warn(
+                        "answer_cut",
+                        "The answer ran into the model's output limit and is not complete.",
+                    )
+                    .await?;
             }
             Some(FinishReason::ContentFilter) => {
-                self.warn(
-                    "answer_withheld",
-                    "The provider withheld the rest of the answer.",
-                )
-                .await?;
+                self.hands
+                    .warn(
+                        "answer_withheld",
+                        "The provider withheld the rest of the answer.",
+                    )
+                    .await?;
             }
             _ if last.is_empty() => {
-                self.warn("empty_answer", "The model ended without a text.")
+                self.hands
+                    .warn("empty_answer", "The model ended without a text.")
                     .await?;
             }
             _ => {}
@@ -321,9 +355,10 @@ impl<W: Workers> Turn<'_, W> {
     async fn commit(&mut self, last: String) -> Result<(), (Failure, Published)> {
         let lost = |lost: Lost| (Failure::Lost(lost), Published::Discard);
         // A command that still runs could change a file while it is being finalised.
-        self.runner.shut_down().await;
+        self.hands.runner.shut_down().await;
         let mut parts = self
-            .unless_cancelled(self.workers.finalise())
+            .hands
+            .unless_cancelled(self.hands.workers.finalise())
             .await
             .map_err(|failure| (failure, Published::Discard))?
             .map_err(lost)?;
@@ -342,11 +377,12 @@ impl<W: Workers> Turn<'_, W> {
             model: self.model.clone(),
             failovers: self.failovers.clone(),
         };
-        if self.cancel.is_cancelled() {
-            return Err((self.cancelled(), Published::Discard));
+        if self.hands.cancel.is_cancelled() {
+            return Err((self.hands.cancelled(), Published::Discard));
         }
         // From here on a cancellation comes too late.
-        self.workers
+        self.hands
+            .workers
             .commit(&commit)
             .await
             .map_err(|lost| (Failure::Lost(lost), Published::Keep))?;
@@ -367,7 +403,7 @@ impl<W: Workers> Turn<'_, W> {
             usage: self.usage.clone(),
             model: self.model.clone(),
         };
-        let told = tokio::time::timeout(LAST_WORD_TIME, self.workers.send(event, fd)).await;
+        let told = tokio::time::timeout(LAST_WORD_TIME, self.hands.workers.send(event, fd)).await;
         if !matches!(told, Ok(Ok(()))) {
             tracing::warn!("the answer is committed, but nobody took it");
         }
@@ -376,11 +412,11 @@ impl<W: Workers> Turn<'_, W> {
     /// The end of a turn that didn't.
     async fn fail(&mut self, failure: Failure, published: Published) -> Outcome {
         tracing::warn!(kind = failure.kind(), "the turn failed: {failure}");
-        self.runner.shut_down().await;
+        self.hands.runner.shut_down().await;
         let gone = |worker: &str| matches!(&failure, Failure::Lost(lost) if lost.worker == worker && lost.refusal.is_none());
         if published == Published::Discard
             && !gone("artifact")
-            && let Err(lost) = self.workers.discard().await
+            && let Err(lost) = self.hands.workers.discard().await
         {
             tracing::warn!("published files were not taken back: {lost}");
         }
@@ -394,7 +430,7 @@ impl<W: Workers> Turn<'_, W> {
             failovers: self.failovers.clone(),
         };
         if !gone("store")
-            && let Err(lost) = self.workers.fail(&record).await
+            && let Err(lost) = self.hands.workers.fail(&record).await
         {
             tracing::warn!("the failure was not recorded: {lost}");
         }
@@ -403,7 +439,7 @@ impl<W: Workers> Turn<'_, W> {
             kind: failure.kind().to_owned(),
             message: cut(&failure.for_person(), 2048).to_owned(),
         };
-        let _ = tokio::time::timeout(LAST_WORD_TIME, self.workers.send(event, None)).await;
+        let _ = tokio::time::timeout(LAST_WORD_TIME, self.hands.workers.send(event, None)).await;
         let status = if failure.is_cancelled() {
             RunStatus::Cancelled
         } else {
@@ -415,15 +451,6 @@ impl<W: Workers> Turn<'_, W> {
         }
     }
 
-    /// Waits for `future`, but not past a cancellation.
-    async fn unless_cancelled<T>(&self, future: impl Future<Output = T>) -> Result<T, Failure> {
-        tokio::select! {
-            biased;
-            () = self.cancel.token().cancelled() => Err(self.cancelled()),
-            done = future => Ok(done),
-        }
-    }
-
     fn person(&self) -> ChatMessage {
         ChatMessage {
             role: ChatRole::User,
@@ -431,48 +458,14 @@ impl<W: Workers> Turn<'_, W> {
         }
     }
 
-    fn cancelled(&self) -> Failure {
-        Failure::Cancelled {
-            reason: self.cancel.reason(),
-        }
-    }
-
-    async fn say(&self, event: RunEvent) -> Result<(), Failure> {
-        self.say_with(event, None).await
-    }
-
-    async fn say_with(&self, event: RunEvent, body: Option<OwnedFd>) -> Result<(), Failure> {
-        let sent = tokio::time::timeout(LISTENER_TIME, self.workers.send(event, body));
-        match self.unless_cancelled(sent).await? {
-            Ok(Ok(())) => Ok(()),
-            gone => {
-                let why = if gone.is_err() {
-                    "the channel takes no events"
-                } else {
-                    "the channel is gone"
-                };
-                self.cancel.cancel(why);
-                Err(self.cancelled())
-            }
-        }
-    }
-
-    async fn warn(&self, code: &str, message: &str) -> Result<(), Failure> {
-        let message = cut(message, 2048).to_owned();
-        self.say(RunEvent::Warning {
-            code: cut(code, 128).to_owned(),
-            message,
-        })
-        .await
-    }
-
     async fn append(&mut self, text: &str) -> Result<(), Failure> {
         self.shown.push_str(text);
         for piece in pieces(text, MAX_PIECE) {
-            self.say(RunEvent::Append {
-                text: piece.to_owned(),
-            })
-            .await?;
+            self.hands
+                .say(RunEvent::Append {
+                    text: piece.to_owned(),
+                })
+                .await?;
         }
         Ok(())
     }
@@ -485,12 +478,13 @@ impl<W: Workers> Turn<'_, W> {
         self.shown.truncate(base);
         let mut whole = pieces(&self.shown, MAX_PIECE);
         let text = whole.next().unwrap_or_default().to_owned();
-        self.say(RunEvent::Replace { text }).await?;
+        self.hands.say(RunEvent::Replace { text }).await?;
         for piece in whole {
-            self.say(RunEvent::Append {
-                text: piece.to_owned(),
-            })
-            .await?;
+            self.hands
+                .say(RunEvent::Append {
+                    text: piece.to_owned(),
+                })
+                .await?;
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! One answer of the model, taken piece by piece and passed on to whoever listens.
 
 use super::{Failure, Turn};
+use crate::app_endpoint::MAX_APP_CALLS;
 use crate::owners::{ModelEvent, ModelStream, Workers};
 use crate::text::cut;
 use ipc_proto::edges::egress::FinishReason;
@@ -49,17 +50,24 @@ pub(super) struct Answer {
 impl<W: Workers> Turn<'_, W> {
     /// Asks the model once and streams its answer.
     pub(super) async fn ask(&mut self) -> Result<Answer, Failure> {
-        let workers = self.workers;
+        let workers = self.hands.workers;
         let mut stream = self
+            .hands
             .unless_cancelled(workers.complete(&self.request))
             .await??;
         // Where this answer begins in what the person sees: a restart goes back to here.
         let base = self.shown.len();
         let mut answer = Answer::default();
         let mut call_bytes = 0;
+        // The store takes so many calls, whoever makes them.
+        let most_calls = match &self.hands.url {
+            Some(_) => MAX_CALLS - MAX_APP_CALLS,
+            None => MAX_CALLS,
+        };
         loop {
             let next = tokio::time::timeout(MODEL_SILENCE, stream.next());
             let event = self
+                .hands
                 .unless_cancelled(next)
                 .await?
                 .map_err(|_| Failure::ModelSilent(MODEL_SILENCE.as_secs()))??;
@@ -77,10 +85,11 @@ impl<W: Workers> Turn<'_, W> {
                 }
                 ModelEvent::Thought(text) => {
                     for piece in crate::text::pieces(&text, ipc_proto::edges::events::MAX_PIECE) {
-                        self.say(RunEvent::Thought {
-                            text: piece.to_owned(),
-                        })
-                        .await?;
+                        self.hands
+                            .say(RunEvent::Thought {
+                                text: piece.to_owned(),
+                            })
+                            .await?;
                     }
                 }
                 ModelEvent::ToolCall {
@@ -90,7 +99,7 @@ impl<W: Workers> Turn<'_, W> {
                 } => {
                     call_bytes += name.len() + arguments.len();
                     let calls = self.call_ids.len() + answer.calls.len() + 1;
-                    if call_bytes > MAX_CALL_BYTES || calls > MAX_CALLS {
+                    if call_bytes > MAX_CALL_BYTES || calls > most_calls {
                         return Err(Failure::AnswerTooLarge);
                     }
                     answer.calls.push(ModelCall {
@@ -101,10 +110,11 @@ impl<W: Workers> Turn<'_, W> {
                 }
                 ModelEvent::Usage(usage) => {
                     self.usage.add(&usage);
-                    self.say(RunEvent::UsageUpdate {
-                        usage: self.usage.clone(),
-                    })
-                    .await?;
+                    self.hands
+                        .say(RunEvent::UsageUpdate {
+                            usage: self.usage.clone(),
+                        })
+                        .await?;
                 }
                 ModelEvent::Status {
                     stage,
@@ -112,12 +122,13 @@ impl<W: Workers> Turn<'_, W> {
                     detail,
                 } => {
                     let detail = detail.map(|detail| cut(&detail, MAX_DETAIL).to_owned());
-                    self.say(RunEvent::ProviderStatus {
-                        stage,
-                        model,
-                        detail,
-                    })
-                    .await?;
+                    self.hands
+                        .say(RunEvent::ProviderStatus {
+                            stage,
+                            model,
+                            detail,
+                        })
+                        .await?;
                 }
                 ModelEvent::Restart => {
                     answer = Answer::default();

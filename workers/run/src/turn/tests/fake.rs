@@ -6,7 +6,7 @@ use crate::owners::*;
 use crate::policy::ToolPolicy;
 use crate::process::Runner;
 use crate::tools::path::Places;
-use crate::turn::{Job, Outcome, run};
+use crate::turn::{Job, Opening, Outcome, run};
 use ipc_proto::RunId;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, Failover, ModelRequest};
 use ipc_proto::edges::app_bridge::{McpResult, McpTool, ToolListing};
@@ -107,6 +107,7 @@ pub(super) struct Bench {
     pub(super) cancel: Cancel,
     pub(super) max_turns: Option<u32>,
     pub(super) preceding: usize,
+    pub(super) opening: RefCell<Option<Opening>>,
 }
 
 impl Bench {
@@ -116,6 +117,7 @@ impl Bench {
             cancel: Cancel::default(),
             max_turns: None,
             preceding: 0,
+            opening: RefCell::default(),
         }
     }
 
@@ -149,7 +151,8 @@ impl Bench {
             skills_by_name: false,
             today: "2030-01-01",
         };
-        run(fake, &job, &places, &runner, &self.cancel).await
+        let opening = self.opening.take().unwrap_or(Ok(None));
+        run(fake, &job, &places, &runner, &self.cancel, opening).await
     }
 }
 
