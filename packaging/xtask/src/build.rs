@@ -44,6 +44,13 @@ const STATIC: &str = "mono-launch";
 
 /// Builds programs of the workspace; progress goes to standard error.
 pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
+    let carries_the_page = match programs {
+        Programs::Named(names) => names.contains(&"mono-channel"),
+        Programs::Product | Programs::WithTests => true,
+    };
+    if carries_the_page {
+        crate::console::build()?;
+    }
     let mut command = cargo();
     command.args(["build", "--workspace", "--locked"]);
     match programs {

@@ -4,6 +4,7 @@
 mod attack;
 mod bench;
 mod build;
+mod console;
 mod crash;
 mod demo;
 mod fuzz;
@@ -30,6 +31,8 @@ enum Task {
     /// With --once: run one scripted turn, print one JSON object as the last line, exit 0 when
     /// the reply, its file and the confinement of every worker are as they should be.
     Demo(demo::Arguments),
+    /// Build the page of the web console, which the channel worker carries.
+    Console(console::Arguments),
     /// Run every check and test; the last line is `N passed, N failed`.
     Test(test::Arguments),
     /// Measure what is promised, each figure beside its baseline of the same run.
@@ -55,6 +58,7 @@ enum Task {
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
         Task::Demo(arguments) => demo::run(&arguments),
+        Task::Console(arguments) => console::run(&arguments),
         Task::Test(arguments) => test::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Package(arguments) => package::run(&arguments),

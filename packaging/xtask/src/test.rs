@@ -1,6 +1,7 @@
 //! `cargo xtask test`: every check and test, counted.
 
 use crate::build::{self, cargo};
+use crate::console;
 use crate::supply;
 use anyhow::Result;
 use std::io::{BufRead, BufReader, Read};
@@ -84,6 +85,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
             return Ok(false);
         }
     };
+    // The page's own tests have one name together.
+    if arguments.filter.as_deref().is_none_or(|f| f == "console") {
+        tally.command("the console's types and size", &mut console::check());
+        match console::tests() {
+            Ok((passed, failed)) => {
+                tally.passed += passed;
+                tally.failed += failed;
+            }
+            Err(e) => tally.check("the console's tests", &[format!("{e:#}")]),
+        }
+    }
     let (passed, failed) = tests(arguments.filter.as_deref(), &programs)?;
     tally.passed += passed;
     tally.failed += failed;
