@@ -147,12 +147,7 @@ impl Budget {
         if self.slots.len() >= MAX_PARTS {
             return Err(Full);
         }
-        let part = ReplyPart::Failure {
-            id: new_part_id(),
-            code: code.as_str().to_owned(),
-            message: failure_message(code.as_str()).to_owned(),
-            related_part_id: None,
-        };
+        let part = failed(new_part_id(), code);
         let display_name = display_name.to_owned();
         self.slots.push(Slot::Failed {
             identity,
@@ -160,6 +155,20 @@ impl Budget {
             part: part.clone(),
         });
         Ok(part)
+    }
+
+    /// Every published file could not be kept after all: each makes way for a failure, in its place.
+    pub fn lose(&mut self, code: Code, mut new_part_id: impl FnMut() -> String) {
+        for slot in &mut self.slots {
+            if let Slot::Published(lost) = slot {
+                *slot = Slot::Failed {
+                    identity: FailureIdentity::of(&lost.integrity_id, None, None, code),
+                    // Nothing is published any more that could take its place.
+                    display_name: String::new(),
+                    part: failed(new_part_id(), code),
+                };
+            }
+        }
     }
 
     /// The visible parts in order.
@@ -183,6 +192,15 @@ impl Budget {
 
     fn forget_failures(&mut self, display_name: &str) {
         self.slots.retain(|slot| !slot.failed_as(display_name));
+    }
+}
+
+fn failed(id: String, code: Code) -> ReplyPart {
+    ReplyPart::Failure {
+        id,
+        code: code.as_str().to_owned(),
+        message: failure_message(code.as_str()).to_owned(),
+        related_part_id: None,
     }
 }
 
@@ -280,6 +298,31 @@ mod tests {
         // A failure after the success is additive.
         fail(&mut budget, "p4", "a.txt").unwrap();
         assert_eq!(budget.parts().len(), 3);
+    }
+
+    #[test]
+    fn files_that_can_not_be_kept_are_failures_in_their_places() {
+        let mut budget = Budget::default();
+        fail(&mut budget, "p1", "a.txt").unwrap();
+        for content in [1, 2] {
+            assert_eq!(
+                budget.admit(attachment(content, "b.txt"), "b.txt"),
+                Ok(Admitted::Added)
+            );
+        }
+        let mut ids = ["n1", "n2"].into_iter();
+        budget.lose(Code::PublishFailed, || ids.next().unwrap().to_owned());
+        let shown: Vec<_> = budget
+            .parts()
+            .into_iter()
+            .map(|part| match part {
+                ReplyPart::Failure { id, code, .. } => (id, code),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected =
+            ["p1", "n1", "n2"].map(|id| (id.to_owned(), "artifact_publish_failed".to_owned()));
+        assert_eq!(shown, expected);
     }
 
     #[test]

@@ -299,13 +299,7 @@ fn answer_run(
             }
         }
         Request::Finalise => {
-            let parts = session.finalise().map_err(settled)?.map_err(|error| {
-                tracing::warn!(%error, "a run's artifacts could not be bound");
-                Fault::new(
-                    error.code().as_str(),
-                    "the run's artifacts could not be bound",
-                )
-            })?;
+            let parts = session.finalise().map_err(settled)?;
             let (parts, fd) = Body::pack_json(&parts).map_err(internal)?;
             Ok((Reply::Finalised { parts }, fd))
         }

@@ -280,7 +280,7 @@ async fn a_file_past_its_time_is_expired_and_gives_not_one_byte() {
     else {
         panic!("{outcome:?}")
     };
-    session.finalise().unwrap().unwrap();
+    session.finalise().unwrap();
     let channel = place.reader(Role::ChannelOpenai);
     let wish = open(&reference.id, Some(&integrity_id), Some("physical"));
     assert_eq!(refusal(&channel, &wish).await, "artifact_expired");

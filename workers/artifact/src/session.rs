@@ -214,22 +214,27 @@ impl Session {
     /// To be called before the run is committed: a crash in between then leaves files that nobody
     /// refers to and that expire, and never a committed reference to nothing.
     ///
+    /// When the disk fails here, no file of the run is kept and each is a failure among the parts:
+    /// the text is worth delivering without them.
+    ///
     /// # Errors
-    /// [`ShelfError`] when not everything could be bound: the run has failed, and the session
-    /// takes everything back.
-    pub fn finalise(&mut self) -> Result<Result<Vec<ReplyPart>, ShelfError>, Settled> {
+    /// [`Settled`] when that was done before.
+    pub fn finalise(&mut self) -> Result<Vec<ReplyPart>, Settled> {
         if self.state != State::Open {
             return Err(Settled);
         }
-        if let Err(error) = self
-            .desk
-            .shelf
-            .finalise(&self.published, &self.scope.delivery)
-        {
-            return Ok(Err(error));
+        let shelf = &self.desk.shelf;
+        if let Err(error) = shelf.finalise(&self.published, &self.scope.delivery) {
+            let run = &self.scope.run;
+            tracing::warn!(%run, %error, "a run's files could not be kept");
+            if let Err(error) = shelf.discard(&std::mem::take(&mut self.published)) {
+                tracing::warn!(%run, %error, "and not all of them could be removed yet");
+            }
+            self.budget
+                .lose(error.code(), || Uuid::new_v4().to_string());
         }
         self.state = State::Finalised;
-        Ok(Ok(self.budget.parts()))
+        Ok(self.budget.parts())
     }
 
     /// True between [`Session::finalise`] and [`Session::discard`].

@@ -102,7 +102,7 @@ fn confined(place: &Place, state: Dir, workspace: Dir, scratch: Dir, sources: [F
         refused(&publish(Root::Workspace, "small.txt", None)),
         "artifact_missing"
     );
-    session.finalise().unwrap().unwrap();
+    session.finalise().unwrap();
     let wish = Wish::of(&id);
     assert_eq!(
         desk.shelf

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Place, published, refused};
+use ipc_proto::reply::ReplyPart;
 use jiff::Timestamp;
 use mono_artifact::reading::{ReadError, Wish};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -40,17 +41,26 @@ fn a_disk_that_takes_no_more_leaves_no_trace_and_loses_nothing() {
         );
         place.assert_empty(&desk);
     }
-    // The content fits, its manifest doesn't. The run has failed and leaves nothing.
+    // The content fits, its manifest doesn't: the file is a failure after all, and leaves nothing.
     limit(100);
     published(&place.publish(&mut session, "small.txt"));
-    assert!(session.finalise().unwrap().is_err());
+    let parts = session.finalise().unwrap();
+    let codes: Vec<_> = parts
+        .iter()
+        .map(|part| match part {
+            ReplyPart::Failure { code, .. } => code.as_str(),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    // Those of the two that were refused before, too.
+    assert_eq!(codes, ["artifact_publish_failed"; 3]);
     drop(session);
     place.assert_empty(&desk);
     // A reader gets no partial copy, and the artifact is blamed for nothing.
     limit(u64::MAX);
     let mut session = place.session(&desk);
     let (id, _) = published(&place.publish(&mut session, "large.bin"));
-    session.finalise().unwrap().unwrap();
+    session.finalise().unwrap();
     limit(1024);
     let wish = Wish::of(&id);
     let error = desk.shelf.read(wish, Timestamp::now()).unwrap_err();

@@ -55,7 +55,7 @@ fn a_published_file_is_private_complete_and_readable_by_its_conversation_only() 
         read(Some(&integrity_id), Some(&delivery), now).unwrap_err(),
         "artifact_missing"
     );
-    assert_eq!(session.finalise().unwrap().unwrap().len(), 1);
+    assert_eq!(session.finalise().unwrap().len(), 1);
     assert_eq!(place.names(), (vec![id.clone()], vec![]));
     let home = place.at("state/reply-files").join(&id);
     assert_eq!(
@@ -108,7 +108,7 @@ fn ids_that_are_not_exactly_ours_are_missing() {
     let mut session = place.session(&desk);
     place.write("w/a.txt", "a");
     let (id, _) = published(&place.publish(&mut session, "a.txt"));
-    session.finalise().unwrap().unwrap();
+    session.finalise().unwrap();
     let upper = id.to_uppercase();
     let simple = id.replace('-', "");
     let long = "a".repeat(10_000);
@@ -292,7 +292,7 @@ fn tampering_with_what_is_retained_gives_no_byte() {
         let mut session = place.session(&desk);
         place.write("w/a.txt", "content of a");
         let (id, _) = published(&place.publish(&mut session, "a.txt"));
-        session.finalise().unwrap().unwrap();
+        session.finalise().unwrap();
         tamper(&place.at("state/reply-files").join(&id));
         let wish = Wish::of(&id);
         let error = desk.shelf.read(wish, Timestamp::now()).unwrap_err();
@@ -308,7 +308,7 @@ fn an_artifact_in_the_place_of_another_gives_no_byte() {
     place.write("w/a.txt", "content of a");
     place.write("w/b.txt", "content of b");
     let ids = ["a.txt", "b.txt"].map(|path| published(&place.publish(&mut session, path)).0);
-    session.finalise().unwrap().unwrap();
+    session.finalise().unwrap();
     let live = place.at("state/reply-files");
     fs::rename(live.join(&ids[0]), live.join("away")).unwrap();
     fs::rename(live.join(&ids[1]), live.join(&ids[0])).unwrap();
@@ -337,7 +337,7 @@ fn a_run_that_does_not_succeed_leaves_nothing() {
         let mut session = place.session(&desk);
         published(&place.publish(&mut session, "a.txt"));
         if finalise {
-            session.finalise().unwrap().unwrap();
+            session.finalise().unwrap();
         }
         session.discard().unwrap();
         assert!(
@@ -357,7 +357,7 @@ fn nothing_is_published_after_the_run_was_finalised() {
     let desk = place.desk();
     let mut session = place.session(&desk);
     place.write("w/a.txt", "a");
-    assert_eq!(session.finalise().unwrap().unwrap(), []);
+    assert_eq!(session.finalise().unwrap(), []);
     assert!(
         session
             .publish(place.request("a.txt", None), Timestamp::now(), &|_| true)
@@ -381,7 +381,7 @@ fn a_retry_reuses_the_part_and_writes_nothing() {
     assert_eq!((desk.shelf.count(), desk.shelf.used()), (1, charge(4)));
     // The same size is not the same content.
     assert_ne!(place.publish(&mut session, "like.txt"), first);
-    assert_eq!(session.finalise().unwrap().unwrap().len(), 2);
+    assert_eq!(session.finalise().unwrap().len(), 2);
 }
 
 #[test]
@@ -406,7 +406,7 @@ fn twenty_distinct_files_fit_and_the_twenty_first_replaces_nothing() {
     );
     assert_eq!(published(&place.publish(&mut session, "3.txt")).0, ids[3]);
     assert_eq!((desk.shelf.count(), place.names().1.len()), (20, 20));
-    let parts = session.finalise().unwrap().unwrap();
+    let parts = session.finalise().unwrap();
     let kept: Vec<_> = parts
         .iter()
         .map(|part| match part {
@@ -431,7 +431,7 @@ fn a_failure_is_a_part_until_a_file_of_that_name_succeeds() {
     );
     place.write("w/late.txt", "now");
     let (id, _) = published(&place.publish(&mut session, "late.txt"));
-    let parts = session.finalise().unwrap().unwrap();
+    let parts = session.finalise().unwrap();
     assert!(matches!(&parts[0], ReplyPart::Attachment { reference, .. } if reference.id == id));
     assert!(
         matches!(&parts[1], ReplyPart::Failure { code, message, .. } if code == "artifact_publish_failed" && message == "The file could not be published.")
@@ -448,7 +448,7 @@ fn twenty_mebibytes_are_published_and_one_byte_more_is_not() {
     place.write("w/big.bin", &bytes);
     let (id, integrity_id) = published(&place.publish(&mut session, "big.bin"));
     assert_eq!(integrity_id, integrity(&bytes));
-    session.finalise().unwrap().unwrap();
+    session.finalise().unwrap();
     let (_, sealed) = desk.shelf.read(Wish::of(&id), Timestamp::now()).unwrap();
     let mut copied = Vec::new();
     File::from(sealed).read_to_end(&mut copied).unwrap();
@@ -570,7 +570,7 @@ fn a_restart_keeps_what_is_finalised_removes_the_rest_and_knows_the_account() {
     let desk = place.desk();
     let mut done = place.session(&desk);
     let kept = published(&place.publish(&mut done, "kept.txt")).0;
-    done.finalise().unwrap().unwrap();
+    done.finalise().unwrap();
     let used = desk.shelf.used();
     let mut torn = place.session(&desk);
     let lost = published(&place.publish(&mut torn, "lost.txt")).0;
@@ -631,7 +631,7 @@ fn retention_removes_the_expired_and_the_oldest_and_nothing_in_a_dry_run() {
         place.write(&format!("w/{n}.txt"), format!("{n}"));
         published(&place.publish(&mut session, &format!("{n}.txt")));
     }
-    session.finalise().unwrap().unwrap();
+    session.finalise().unwrap();
     let now = Timestamp::now();
     let mut retention = Retention {
         max_age_days: 365,
@@ -691,7 +691,7 @@ fn a_dry_run_names_what_it_would_remove_once_with_size_and_reason() {
         let request = place.request(&format!("{name}.txt"), None);
         published(&session.publish(request, at, &|_| true).unwrap()).0
     });
-    session.finalise().unwrap().unwrap();
+    session.finalise().unwrap();
     let retention = Retention {
         max_age_days: 365,
         max_count: 1,

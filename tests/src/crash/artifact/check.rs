@@ -42,7 +42,7 @@ fn promises<'a>(said: &[&'a str], fault: bool) -> Promises<'a> {
             "published" => all.published.extend(words),
             "taken" => all.taken.extend(words),
             "charged" => all.charged = rest.parse().ok(),
-            "refused" | "unbound" | "kept" => {
+            "refused" | "failed" | "kept" => {
                 let code = words.next().unwrap_or_default();
                 if !CLEAN.contains(&code) {
                     all.wrong.push(format!("the code is {code:?}"));
@@ -55,6 +55,7 @@ fn promises<'a>(said: &[&'a str], fault: bool) -> Promises<'a> {
                     all.wrong.push(format!("without any fault: {line}"));
                 }
             }
+            "parts" => all.wrong.push(format!("a reply of {rest} parts")),
             _ => {}
         }
     }

@@ -76,11 +76,27 @@ fn publish(desk: &Arc<Desk>, folder: &Path, names: &[&str]) -> Result<()> {
             ids.push(id);
         }
     }
-    match session.finalise()? {
-        Ok(_) => say(&format!("done {}", ids.join(" "))),
-        Err(error) => say(&format!("unbound {}", error.code())),
+    let parts = session.finalise()?;
+    let shown = |id: &String| {
+        parts.iter().any(
+            |part| matches!(part, ReplyPart::Attachment { reference, .. } if reference.id == *id),
+        )
+    };
+    let done: Vec<_> = ids
+        .iter()
+        .filter(|id| shown(id))
+        .map(String::as_str)
+        .collect();
+    say(&format!("done {}", done.join(" ")));
+    // A part for each file, whatever became of it.
+    if parts.len() != names.len() {
+        say(&format!("parts {}", parts.len()));
     }
-    // A session that could not be bound takes its files back here.
+    for part in parts {
+        if let ReplyPart::Failure { code, .. } = part {
+            say(&format!("failed {code}"));
+        }
+    }
     drop(session);
     mark();
     Ok(())
@@ -89,7 +105,7 @@ fn publish(desk: &Arc<Desk>, folder: &Path, names: &[&str]) -> Result<()> {
 fn take_back(desk: &Arc<Desk>, folder: &Path) -> Result<()> {
     let mut session = stage::session(desk, "now")?;
     let id = publish_one(&mut session, folder, "b.txt")?.context("not published")?;
-    session.finalise()??;
+    session.finalise()?;
     mark();
     say(&format!("taking {id}"));
     match session.discard() {

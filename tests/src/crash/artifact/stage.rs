@@ -104,7 +104,7 @@ fn publish(session: &mut Session, folder: &Path, name: &str, at: Timestamp) -> R
 fn published(desk: &Arc<Desk>, folder: &Path, name: &str, at: Timestamp) -> Result<String> {
     let mut session = session(desk, "before")?;
     let id = publish(&mut session, folder, name, at)?;
-    session.finalise()??;
+    session.finalise()?;
     Ok(id)
 }
 
