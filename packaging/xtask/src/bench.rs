@@ -87,7 +87,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "publish",
-        what: "20 MiB reply file to its reference",
+        what: "20 MiB reply file to its durable reference",
         aim: Aim::Ratio(1.3),
         program: Some(&["bench-publish"]),
         takes: Some(&["bench-publish", "mono-artifact"]),

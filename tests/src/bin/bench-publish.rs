@@ -1,4 +1,4 @@
-//! `bench-publish`: a 20 MiB file to its reference, by the artifact worker under its profile over
+//! `bench-publish`: a 20 MiB file to its durable reference, by the artifact worker under its profile over
 //! its own channel; beside reading, hashing, writing and syncing the same file in one loop.
 //!
 //! The loop makes no staging, no manifest, no rename and no check of where the file comes from.
@@ -94,11 +94,14 @@ async fn publish(worker: &Worker, number: u64, source: &Path, samples: &mut Samp
     };
     let start = std::time::Instant::now();
     let file: OwnedFd = File::open(source)?.into();
-    let (reply, _) = client.call(&request, &[file], PATIENCE).await?;
-    let took = start.elapsed();
-    match reply {
-        Reply::Published { .. } => samples.push(took),
+    match client.call(&request, &[file], PATIENCE).await?.0 {
+        Reply::Published { .. } => {}
         other => bail!("not published: {other:?}"),
+    }
+    // Only then it is on the disk, as the copy of the loop is.
+    match client.call(&Request::Finalise, &[], PATIENCE).await?.0 {
+        Reply::Finalised { .. } => samples.push(start.elapsed()),
+        other => bail!("not finalised: {other:?}"),
     }
     client.call(&Request::Discard, &[], PATIENCE).await?;
     Ok(())
