@@ -6,6 +6,7 @@ use crate::place::Place;
 use crate::retention::Limits;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The log is cut back to this many bytes after a checkpoint.
@@ -62,6 +63,9 @@ impl Store {
         db.pragma_update(None, "max_page_count", self.limits.max_pages)?;
         db.set_prepared_statement_cache_capacity(64);
         if schema < migrate::latest() {
+            if schema > 0 {
+                keep_earlier(db, &self.path, schema)?;
+            }
             migrate::up_to(db, migrate::latest())?;
         }
         Ok(())
@@ -173,6 +177,51 @@ fn check_identity(db: &Connection, path: &Path) -> Result<u32, StoreError> {
         });
     }
     Ok(schema)
+}
+
+/// Where a database is kept as it was before the steps after `schema`.
+#[must_use]
+pub fn earlier(path: &Path, schema: u32) -> PathBuf {
+    path.with_extension(format!("before-schema-{}.sqlite", schema + 1))
+}
+
+/// Keeps a copy of the database as it is, for who wants to go back to the earlier release. One that
+/// is there already was complete when it got its name, and is older than a migration that failed.
+fn keep_earlier(db: &Connection, path: &Path, schema: u32) -> Result<(), StoreError> {
+    let kept = earlier(path, schema);
+    if kept.exists() {
+        return Ok(());
+    }
+    let begun = kept.with_extension("partial");
+    let failed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => StoreError::DiskFull,
+        _ => StoreError::Copy {
+            path: kept.clone(),
+            error,
+        },
+    };
+    match std::fs::remove_file(&begun) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
+        _ => {}
+    }
+    // Made here, so that it is private from the first byte; SQLite takes an empty file.
+    std::fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&begun)
+        .map_err(failed)?;
+    db.execute("VACUUM INTO ?1", [begun.to_string_lossy()])?;
+    let sync = |path: &Path| std::fs::File::open(path)?.sync_all();
+    sync(&begun)
+        .and_then(|()| std::fs::rename(&begun, &kept))
+        .and_then(|()| sync(path.parent().unwrap_or(Path::new("/"))))
+        .map_err(failed)?;
+    tracing::info!(
+        "the database of schema {schema} is kept as {}",
+        kept.display()
+    );
+    Ok(())
 }
 
 fn check_integrity(db: &Connection, path: &Path) -> Result<(), StoreError> {

@@ -45,6 +45,16 @@ pub enum StoreError {
         /// The newest number known here.
         known: u32,
     },
+    /// The database could not be copied before its schema was changed; it is unchanged.
+    #[error(
+        "the database can't be kept as {path} before its schema is changed: {error}; it is unchanged"
+    )]
+    Copy {
+        /// The copy.
+        path: PathBuf,
+        /// Why not.
+        error: std::io::Error,
+    },
     /// Another store process has it.
     #[error("the database is in use by another store process")]
     InUse,

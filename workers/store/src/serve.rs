@@ -445,6 +445,7 @@ fn fault(error: &StoreError) -> Fault {
         | StoreError::Corrupt { .. }
         | StoreError::Foreign { .. }
         | StoreError::Newer { .. }
+        | StoreError::Copy { .. }
         | StoreError::InUse
         | StoreError::Database(_) => {
             tracing::error!("{error}");

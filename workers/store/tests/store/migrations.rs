@@ -149,3 +149,63 @@ fn a_step_that_fails_leaves_the_number_before() {
         .unwrap();
     assert_eq!(kept, 2);
 }
+
+#[test]
+fn the_database_is_kept_as_it_was_before_its_schema_changes() {
+    let latest = migrate::latest();
+    for number in 0..=latest {
+        let dir = state();
+        build(dir.path(), number);
+        let store = Store::open(dir.path(), Limits::default()).unwrap();
+        let kept = mono_store::db::earlier(store.path(), number);
+        drop(store);
+        assert_eq!(
+            kept.exists(),
+            (1..latest).contains(&number),
+            "from {number}"
+        );
+        if !kept.exists() {
+            continue;
+        }
+        let meta = std::fs::metadata(&kept).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::mode(&meta) & 0o777, 0o600);
+        let db = Connection::open(&kept).unwrap();
+        assert_eq!(migrate::current(&db).unwrap(), number);
+        let asked: String = db
+            .query_row("SELECT user_text FROM runs WHERE id = 'r1'", [], |row| {
+                row.get(0)
+            })
+            .unwrap();
+        assert_eq!(asked, "ask 1");
+        let id: i32 = db
+            .query_row("PRAGMA application_id", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(id, migrate::APPLICATION_ID, "an earlier release takes it");
+        // Nothing else is left, and a second start changes nothing.
+        let names = || {
+            let entries = std::fs::read_dir(dir.path()).unwrap();
+            let names = entries.map(|e| e.unwrap().file_name().into_string().unwrap());
+            names
+                .filter(|n| n.contains("partial") || n.contains("before"))
+                .count()
+        };
+        assert_eq!(names(), 1);
+        drop(db);
+        Store::open(dir.path(), Limits::default()).unwrap();
+        assert_eq!(names(), 1);
+    }
+}
+
+#[test]
+fn a_copy_that_cannot_be_made_leaves_the_database_as_it_is() {
+    let dir = state();
+    build(dir.path(), 1);
+    let place = Place::prepare(dir.path(), mono_store::db::create).unwrap();
+    let kept = mono_store::db::earlier(place.database(), 1);
+    // Something that can't be removed as a file stands in the way.
+    std::fs::create_dir(kept.with_extension("partial")).unwrap();
+    let refused = Store::open(dir.path(), Limits::default()).unwrap_err();
+    assert!(refused.to_string().contains("it is unchanged"), "{refused}");
+    let db = Connection::open(place.database()).unwrap();
+    assert_eq!(migrate::current(&db).unwrap(), 1);
+}
