@@ -36,7 +36,7 @@ if (total >= MOST) problems.push(`the first paint needs ${total} bytes of script
 if (/<script(?![^>]*\ssrc=)/.test(page)) problems.push("there is inline script in the page");
 if (/\sstyle=|<style/.test(page)) problems.push("there is inline style in the page");
 for (const name of readdirSync(join(dist, "assets"))) {
-  const source = name.endsWith(".js") || name.endsWith(".css") ? readFileSync(join(dist, "assets", name), "utf8") : "";
+  const source = /\.(m?js|css)$/.test(name) ? readFileSync(join(dist, "assets", name), "utf8") : "";
   if (/\beval\(|new Function\(/.test(source)) problems.push(`${name} evaluates text as script`);
 }
 for (const problem of problems) console.error(problem);

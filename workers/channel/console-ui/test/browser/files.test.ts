@@ -97,7 +97,14 @@ test("files are shown within the page, and none of them runs", async () => {
   await show("drawing.svg");
   await page.getByText('onload="window.__hit = 21"').waitFor();
   await show("report.pdf");
-  await page.getByRole("region", { name: "Content of report.pdf" }).or(page.getByText("can't be shown here")).first().waitFor();
+  await page.getByRole("img", { name: "Page 1" }).waitFor();
+  await page.locator("canvas[data-drawn]").waitFor();
+  // Something was drawn: the page is not white alone.
+  const dark = await page.locator("canvas[data-drawn]").evaluate((canvas: HTMLCanvasElement) => {
+    const { data } = canvas.getContext("2d")?.getImageData(0, 0, canvas.width, canvas.height) ?? { data: [] };
+    return [...data].filter((value, at) => at % 4 === 0 && value < 100).length;
+  });
+  assert.ok(dark > 50, `${dark} dark pixels`);
   assert.equal(await page.evaluate(() => (globalThis as { __hit?: number }).__hit), undefined);
   assert.equal(await page.locator("iframe, object, embed").count(), 0);
   clean(console);
