@@ -1,5 +1,6 @@
-//! `bench-publish`: a 20 MiB file to its durable reference, by the artifact worker under its profile over
-//! its own channel; beside reading, hashing, writing and syncing the same file in one loop.
+//! `bench-publish`: a 20 MiB file to its durable reference, by the artifact worker under its
+//! profile over its own channel; beside reading, hashing, writing and syncing the same file in one
+//! loop.
 //!
 //! The loop makes no staging, no manifest, no rename and no check of where the file comes from.
 #![forbid(unsafe_code)]

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 /// Time for the store to make something durable.
 const STORE_TIME: Duration = Duration::from_secs(30);
-/// Time to copy, hash and fsync 20 MiB on a slow disk.
+/// Time to copy and hash 20 MiB on a slow disk, or to have all that was published on it.
 const PUBLISH_TIME: Duration = Duration::from_secs(120);
-/// Time to bind or take back what was published.
+/// Time to take back what was published.
 const SETTLE_TIME: Duration = Duration::from_secs(60);
 /// Time for a page; egress itself gives up earlier.
 const FETCH_TIME: Duration = Duration::from_secs(60);
@@ -280,7 +280,7 @@ impl Artifacts for Wire {
 
     async fn finalise(&self) -> Result<Vec<ReplyPart>, Lost> {
         let answer = self
-            .ask_artifact(artifact::Request::Finalise, &[], SETTLE_TIME)
+            .ask_artifact(artifact::Request::Finalise, &[], PUBLISH_TIME)
             .await;
         match answer.map_err(lost(ARTIFACT))? {
             (artifact::Reply::Finalised { parts }, mut fds) => parts
