@@ -30,7 +30,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Why there is no endpoint. The request goes on without its tools.
 #[derive(Debug, thiserror::Error)]
 #[error("no port of 127.0.0.1 can be listened on: {0}")]
-pub struct OpenError(#[source] io::Error);
+pub struct OpenError(#[from] io::Error);
 
 /// A tool set on a port of 127.0.0.1. Whoever drops or closes it takes the tools away and ends
 /// every connection.
@@ -51,10 +51,8 @@ impl Endpoint {
         let closing = CancellationToken::new();
         let path = CapabilityPath::random();
         let door = Arc::new(Door::new(path.clone(), set, closing.clone()));
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .await
-            .map_err(OpenError)?;
-        let port = listener.local_addr().map_err(OpenError)?.port();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
         door.bind(port);
         let accepting = tokio::spawn(accept(listener, door, closing.clone()));
         Ok(Self {

@@ -382,8 +382,10 @@ async fn turn(trouble: Trouble, reads: usize) -> Turn {
         (events, text)
     };
     let work = async {
-        let (outcome, (events, text)) =
-            tokio::join!(run(&wire, &job, &places, &runner, &cancel, Ok(None)), reader);
+        let (outcome, (events, text)) = tokio::join!(
+            run(&wire, &job, &places, &runner, &cancel, Ok(None)),
+            reader
+        );
         (outcome, events, text)
     };
     let owners = async {

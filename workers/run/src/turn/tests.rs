@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod calls;
+mod endpoint;
 mod fake;
 
 use super::stream::{MAX_CALLS, MAX_TEXT};

@@ -1,6 +1,7 @@
 //! All owners in one struct: a script for the model and the MCP servers, a log of what was asked
 //! in which order, and switches for what can go wrong.
 
+use crate::app_endpoint::URL_VARIABLE;
 use crate::cancel::Cancel;
 use crate::owners::*;
 use crate::policy::ToolPolicy;
@@ -123,7 +124,10 @@ impl Bench {
 
     pub(super) async fn run(&self, fake: &Fake) -> Outcome {
         let scratch = tempfile::tempdir().unwrap();
-        let runner = Runner::new(scratch.path(), std::env::vars_os()).unwrap();
+        let mut runner = Runner::new(scratch.path(), std::env::vars_os()).unwrap();
+        if let Some(Ok(Some(endpoint))) = &*self.opening.borrow() {
+            runner.set_variable(URL_VARIABLE, endpoint.url().reveal());
+        }
         let places = Places::new(self.dir.path(), scratch.path());
         let input = TurnInput {
             content: vec![Block::Text {
@@ -169,6 +173,8 @@ pub(super) struct Fake {
     pub(super) commits: RefCell<Vec<RunCommit>>,
     pub(super) failures: RefCell<Vec<RunFailure>>,
     pub(super) parts: RefCell<Vec<ReplyPart>>,
+    /// Called once, when everything is to be settled.
+    pub(super) at_finalise: RefCell<Option<Box<dyn FnOnce()>>>,
     pub(super) tools: RefCell<Vec<McpTool>>,
     /// Scripts of MCP calls in order; without one a call answers "ok", an empty one hangs.
     pub(super) mcp: RefCell<VecDeque<Vec<McpEvent>>>,
@@ -345,6 +351,9 @@ impl Artifacts for Fake {
         Ok(Publication::Published(part))
     }
     async fn finalise(&self) -> Result<Vec<ReplyPart>, Lost> {
+        if let Some(look) = self.at_finalise.take() {
+            look();
+        }
         self.note("finalise".into())?;
         Ok(self.parts.borrow().clone())
     }
