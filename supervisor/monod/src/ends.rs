@@ -17,6 +17,7 @@ impl Supervisor {
         let Some(process) = self.processes.get_mut(&id) else {
             return;
         };
+        process.stream_ended();
         if process.exit.is_some() {
             return self.reap();
         }
@@ -33,6 +34,16 @@ impl Supervisor {
             State::Ending => {}
             State::Draining if !broken => self.expect_exit(id),
             _ => self.end(id),
+        }
+    }
+
+    /// A process logs nothing more. Its end may have waited for that.
+    pub(crate) fn lines_ended(&mut self, id: ProcessId) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.stream_ended();
+            if process.exit.is_some() {
+                self.reap();
+            }
         }
     }
 

@@ -29,12 +29,14 @@ pub(crate) enum Input {
         process: ProcessId,
         error: Option<String>,
     },
-    /// SIGCHLD: at least one process ended; or the last line of one has come.
+    /// SIGCHLD: at least one process ended.
     ChildEnded,
     /// A process logged a line.
     Line { source: Source, text: String },
     /// A process made a forbidden system call.
     Forbidden { source: Source, event: Event },
+    /// A process logs nothing more.
+    LinesEnded { process: ProcessId },
     /// A slot's delay is over.
     Due,
     /// An operator asks.

@@ -95,6 +95,9 @@ pub(crate) struct Process {
     pub(crate) forbidden_call: Option<&'static str>,
     /// Its own and those of what it started.
     pub(crate) forbidden_calls: u32,
+    /// Of its control channel and its standard error, those whose end has not come through the
+    /// queue.
+    open_streams: u8,
     outgoing: Option<mpsc::Sender<Outgoing>>,
     following: Option<Following>,
 }
@@ -152,6 +155,7 @@ impl Process {
             ear: None,
             forbidden_call: None,
             forbidden_calls: 0,
+            open_streams: 0,
             outgoing: None,
             following: None,
         }
@@ -207,6 +211,7 @@ impl Process {
             let reader = pipe::Receiver::from_owned_fd(stderr)?;
             let lines = read_lines(line, reader, streams.begun, tell.clone(), stopped.clone());
             following.stderr = Some(tokio::spawn(lines));
+            self.open_streams += 1;
         }
         if let Some(fd) = streams.control {
             let mut guard = Guard::greeting(self.role);
@@ -219,6 +224,7 @@ impl Process {
             following.writer = Some(tokio::spawn(write_packets(sender, wishes)));
             let packets = read_packets(self.id, receiver, tell.clone(), stopped);
             following.control = Some(tokio::spawn(packets));
+            self.open_streams += 1;
         }
         self.following = Some(following);
         Ok(())
@@ -235,15 +241,14 @@ impl Process {
         self.ear = Some(ear);
     }
 
-    /// True until all that an ended process said has been read.
+    /// True until everything that it said has gone through the supervisor's queue.
     pub(crate) fn is_talking(&self) -> bool {
-        let unread = |following: &Following| {
-            let lines = following.stderr.as_ref();
-            let packets = following.control.as_ref();
-            lines.is_some_and(|task| !task.is_finished())
-                || packets.is_some_and(|task| !task.is_finished())
-        };
-        self.following.as_ref().is_some_and(unread)
+        self.open_streams > 0
+    }
+
+    /// One of its streams has ended.
+    pub(crate) fn stream_ended(&mut self) {
+        self.open_streams = self.open_streams.saturating_sub(1);
     }
 
     /// Stops reading. What came so far is in the supervisor's queue, what comes from now on waits
@@ -312,8 +317,8 @@ async fn read_lines(
         }
         line.clear();
         if ended {
-            // Its end may have waited for this.
-            let _ = tell.send(Input::ChildEnded);
+            let process = source.process;
+            let _ = tell.send(Input::LinesEnded { process });
             return None;
         }
     }

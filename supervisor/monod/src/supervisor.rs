@@ -181,6 +181,7 @@ impl Supervisor {
             }
             Input::ChannelEnded { process, error } => self.channel_ended(process, error),
             Input::ChildEnded => self.reap(),
+            Input::LinesEnded { process } => self.lines_ended(process),
             Input::Line { source, text } => self.line(source, &text),
             Input::Forbidden { source, event } => self.forbidden(source, event),
             Input::Due => {
