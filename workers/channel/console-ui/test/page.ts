@@ -1,9 +1,4 @@
-/**
- * The page as its tests see it: by role and name, wherever it is served from.
- *
- * `CONSOLE_URL` and `CONSOLE_LOGIN` (a link of `monoctl console open`) run it against a daemon;
- * without them the mock serves it.
- */
+/** The page as its tests see it: by role and name, wherever it is served from. */
 
 import { chromium, type Browser, type BrowserContext, type BrowserContextOptions, type Locator, type Page } from "playwright-core";
 
