@@ -243,6 +243,14 @@ fn a_reply_has_twenty_parts_and_the_model_is_told() {
         list["artifacts"].as_array().unwrap().len()
     };
     assert_eq!(listed(&daemon), 20);
+    // What is kept is counted with a manifest's bound for each.
+    let usage = &daemon.json(&["artifacts", "list"]).unwrap()["usage"];
+    let bytes: usize = (1..=20).map(|n| format!("{n}\n").len()).sum();
+    assert_eq!(
+        *usage,
+        json!({ "usedBytes": bytes + 20 * 16 * 1024, "ceilingBytes": 256 * 1024 * 1024, "count": 20,
+            "maxCount": 50_000, "due": 0, "dryRun": false })
+    );
     let mut sending = daemon
         .start_send(
             "a",
