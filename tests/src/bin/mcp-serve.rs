@@ -5,7 +5,6 @@
 use app_tools::{Answer, AppTool, Call, Content, Endpoint, ToolSet};
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 
 /// One red pixel.
 const PICTURE: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
@@ -16,7 +15,9 @@ const SOUND: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEARKwAAIhYAQACABAAZGF0YQAAAAA
 async fn main() -> anyhow::Result<()> {
     let mut endpoint = Endpoint::open(SuiteTools).await?;
     println!("{}", endpoint.url().reveal());
-    tokio::io::stdin().read_to_end(&mut Vec::new()).await?;
+    // The end of our input is the word to end.
+    tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()))
+        .await??;
     endpoint.close().await;
     Ok(())
 }
