@@ -24,24 +24,20 @@ enum Foreign {
     Manifest(#[from] crate::manifest::ManifestError),
     #[error("its manifest is of {0}")]
     Other(Uuid),
+    #[error("it is not finalised, and only what is comes here")]
+    Unbound,
 }
 
 impl Shelf {
-    /// Fills the index. Finalised artifacts stay, even with damaged content: their readers get
-    /// the integrity code. What is not finalised belongs to a run that is over. What is not ours
-    /// is charged, named in the log and left alone.
+    /// Fills the index. Artifacts stay, even with damaged content: their readers get the integrity
+    /// code. What was not finalised is in staging, where it is swept after its grace. What is not
+    /// ours is charged, named in the log and left alone.
     pub(crate) fn inventory(&self, now: Timestamp) -> io::Result<()> {
         let found = self.live.names(MAX_ENTRIES)?;
-        let mut unfinished = Vec::new();
         let mut foreign = found.others;
         for name in found.names.iter().filter(|name| *name != STAGING) {
             match self.examine(name) {
-                Ok(manifest) => {
-                    if manifest.delivery.is_none() {
-                        unfinished.push(manifest.id);
-                    }
-                    self.index().publish(manifest);
-                }
+                Ok(manifest) => self.index().publish(manifest),
                 Err(reason) => {
                     tracing::warn!(name, %reason, "not an artifact; it is charged and left alone");
                     self.index().quarantine(content_size(&self.live, name));
@@ -57,13 +53,9 @@ impl Shelf {
             self.index().leftover(name, size);
         }
         self.sweep(now);
-        if let Err(error) = self.discard(&unfinished) {
-            tracing::warn!(%error, "an unfinalised artifact could not be removed");
-        }
         tracing::info!(
             artifacts = self.count(),
             bytes = self.used(),
-            discarded = unfinished.len(),
             foreign,
             "inventory"
         );
@@ -81,10 +73,10 @@ impl Shelf {
                 .read_small(METADATA, MAX_MANIFEST)
                 .map_err(Foreign::Read)?,
         )?;
-        if manifest.id == id {
-            Ok(manifest)
-        } else {
-            Err(Foreign::Other(manifest.id))
+        match &manifest.delivery {
+            _ if manifest.id != id => Err(Foreign::Other(manifest.id)),
+            None => Err(Foreign::Unbound),
+            Some(_) => Ok(manifest),
         }
     }
 }

@@ -105,8 +105,7 @@ pub struct Shelf {
 }
 
 impl Shelf {
-    /// Opens the state directory, takes it for this process, and makes its inventory: what is not
-    /// finalised has no run any more and goes.
+    /// Opens the state directory, takes it for this process, and makes its inventory.
     ///
     /// # Errors
     /// [`OpenError`].

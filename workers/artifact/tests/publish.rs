@@ -736,6 +736,33 @@ fn what_is_not_ours_is_charged_and_left_alone() {
 }
 
 #[test]
+fn a_manifest_of_another_artifact_or_of_no_conversation_is_not_ours() {
+    let place = Place::new();
+    let desk = place.desk();
+    place.write("w/a.txt", "12345");
+    let mut session = place.session(&desk);
+    let (id, _) = published(&place.publish(&mut session, "a.txt"));
+    session.finalise().unwrap();
+    drop((session, desk));
+    let live = place.at("state/reply-files");
+    let home = live.join(&id);
+    let bound = fs::read_to_string(home.join("metadata.json")).unwrap();
+    let other = "00000000-0000-4000-8000-000000000003";
+    fs::rename(&home, live.join(other)).unwrap();
+    assert_eq!(place.desk().shelf.count(), 0);
+    fs::rename(live.join(other), &home).unwrap();
+    let unbound = bound.replace("  \"deliveryConversationId\": \"web:1\",\n", "");
+    assert_ne!(unbound, bound);
+    fs::write(home.join("metadata.json"), unbound).unwrap();
+    let desk = place.desk();
+    assert_eq!((desk.shelf.count(), desk.shelf.used()), (0, charge(5)));
+    assert_eq!(place.names().0, [id]);
+    drop(desk);
+    fs::write(home.join("metadata.json"), bound).unwrap();
+    assert_eq!(place.desk().shelf.count(), 1);
+}
+
+#[test]
 fn the_directory_belongs_to_one_process_and_to_nobody_else() {
     let place = Place::new();
     let desk = place.desk();
