@@ -19,12 +19,13 @@ pub(crate) struct Arguments {
 /// Oldest Node.js that the tools run on: major and minor version.
 const NODE_AT_LEAST: (u32, u32) = (20, 19);
 /// What the built page comes from, beside `src`.
-const INPUTS: [&str; 5] = [
+const INPUTS: [&str; 6] = [
     "index.html",
     "package.json",
     "package-lock.json",
     "tsconfig.json",
     "vite.config.ts",
+    "scripts/licences.ts",
 ];
 
 fn folder() -> PathBuf {

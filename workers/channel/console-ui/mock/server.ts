@@ -24,6 +24,7 @@ const TYPES: Record<string, string> = {
   ".mjs": "text/javascript; charset=utf-8",
   ".css": "text/css; charset=utf-8",
   ".svg": "image/svg+xml",
+  ".txt": "text/plain; charset=utf-8",
 };
 const MAX_BODY = 256 * 1024;
 const MAX_UPLOAD = 20 * 1024 * 1024;

@@ -29,6 +29,11 @@ export default function SettingsPage({ bootstrap }: { bootstrap: Bootstrap }): R
       />
       <Sessions />
       <Configuration />
+      <p className="muted small-print section-title">
+        <a href="/assets/licences.txt" download="licences.txt">
+          Licences of what this page is made of
+        </a>
+      </p>
     </Page>
   );
 }
