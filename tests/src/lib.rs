@@ -3,6 +3,7 @@
 
 pub mod attack;
 pub mod bench;
+pub mod console;
 pub mod crash;
 pub mod daemon;
 pub mod everything;

@@ -7,8 +7,10 @@
 
 mod admin;
 mod admission;
+mod app_endpoint;
 mod cancelling;
 mod confinement;
+mod console;
 mod crashes;
 mod exposition;
 mod input;

@@ -11,8 +11,6 @@ pub mod live;
 pub mod login;
 pub mod pages;
 pub mod router;
-#[cfg(test)]
-mod router_tests;
 pub mod sessions;
 pub mod streams;
 pub mod turns;
