@@ -105,6 +105,21 @@ export class Mock {
     for (const response of [...this.hints, ...this.streams]) response.destroy();
   }
 
+  /** What a restart in mid-answer leaves: no stream, and a reply that is marked. */
+  interrupt(): void {
+    for (const { messages, replies, thread } of this.threads.values()) {
+      for (const message of messages.filter((one) => one.status === "running")) {
+        const reply = replies.get(message.id);
+        reply?.stop?.();
+        message.status = "interrupted";
+        message.failure = { kind: "process_death", message: "The service was restarted while it was answering." };
+        thread.running = false;
+        replies.delete(message.id);
+      }
+    }
+    this.breakStreams();
+  }
+
   hint(hint: Hint): void {
     const data = "id" in hint ? { id: hint.id } : {};
     for (const response of this.hints) response.write(`event: ${hint.kind}\ndata: ${JSON.stringify(data)}\n\n`);

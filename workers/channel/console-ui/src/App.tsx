@@ -12,6 +12,7 @@ import { navigate, useRoute } from "./state/route.ts";
 import { threadPath, type Route } from "./state/routes.ts";
 import { useStore } from "./state/store.ts";
 import { keepThreads, lists, openThread } from "./state/threads.ts";
+import { Boundary } from "./ui/Boundary.tsx";
 import { Icon } from "./ui/Icon.tsx";
 import { Name } from "./ui/Name.tsx";
 import { Notices } from "./ui/Notices.tsx";
@@ -99,7 +100,7 @@ function Frame({ bootstrap }: { bootstrap: Bootstrap }): ReactNode {
   }, [title, unread]);
 
   // Another page: the drawer of a narrow screen closes, and a reader stands at the page's beginning.
-  const place = `${route.page} ${current ?? ""}`;
+  const place = `${route.page} ${"id" in route ? route.id : ""}`;
   const before = useRef(place);
   useEffect(() => {
     if (before.current === place) return;
@@ -155,9 +156,11 @@ function Frame({ bootstrap }: { bootstrap: Bootstrap }): ReactNode {
             <Icon name="alert" /> The connection to the daemon broke. What is shown may be old.
           </p>
         )}
-        <Suspense fallback={<Loading what="the page" />}>
-          <Page route={route} bootstrap={bootstrap} />
-        </Suspense>
+        <Boundary key={place}>
+          <Suspense fallback={<Loading what="the page" />}>
+            <Page route={route} bootstrap={bootstrap} />
+          </Suspense>
+        </Boundary>
       </main>
       <Notices />
       {help && <ShortcutsDialog onClose={() => setHelp(false)} />}

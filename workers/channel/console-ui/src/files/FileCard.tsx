@@ -4,6 +4,7 @@ import { lazy, Suspense, useEffect, useMemo, useRef, useState, type ReactNode } 
 import { api, sentence } from "../api/client.ts";
 import type { FilePart } from "../api/types.ts";
 import { size, time } from "../ui/format.ts";
+import { Boundary } from "../ui/Boundary.tsx";
 import { Icon } from "../ui/Icon.tsx";
 import { Name } from "../ui/Name.tsx";
 import { plain } from "../ui/plain.ts";
@@ -108,9 +109,11 @@ export function FileCard({ part: given }: { part: FilePart }): ReactNode {
         </p>
       )}
       {shown !== null && (
-        <Suspense fallback={<Loading what="the preview" />}>
-          <Preview part={part} bytes={shown.bytes} what={what} />
-        </Suspense>
+        <Boundary>
+          <Suspense fallback={<Loading what="the preview" />}>
+            <Preview part={part} bytes={shown.bytes} what={what} />
+          </Suspense>
+        </Boundary>
       )}
     </article>
   );

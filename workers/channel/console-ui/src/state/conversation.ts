@@ -24,6 +24,7 @@ export class Conversation {
   private followed: { id: string; stop: () => void; state: Message } | null = null;
   private closers: (() => void)[] = [];
   private timer: ReturnType<typeof setTimeout> | undefined;
+  private due = 0;
   private reading = 0;
 
   constructor(id: string) {
@@ -41,7 +42,9 @@ export class Conversation {
     void this.read();
     this.closers = [
       onHint((hint) => {
-        if (hint.kind === "all" || (hint.kind === "thread" && hint.id === this.id)) this.readSoon();
+        if (hint.kind === "all" || (hint.kind === "thread" && hint.id === this.id)) this.readSoon(80);
+        // It may be gone.
+        else if (hint.kind === "threads") this.readSoon(500);
       }),
     ];
     // A hidden tab follows nothing: connections are few, and what it missed is sent again.
@@ -54,13 +57,21 @@ export class Conversation {
     return () => {
       this.closers.forEach((close) => close());
       clearTimeout(this.timer);
+      this.timer = undefined;
       this.unfollow();
     };
   }
 
-  private readSoon(): void {
+  private readSoon(afterMs = 80): void {
+    const due = Date.now() + afterMs;
+    // A later wish doesn't put off an earlier one.
+    if (this.timer !== undefined && this.due <= due) return;
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.read(), 80);
+    this.due = due;
+    this.timer = setTimeout(() => {
+      this.timer = undefined;
+      void this.read();
+    }, afterMs);
   }
 
   async read(): Promise<void> {

@@ -81,6 +81,49 @@ test("a connection that breaks in mid-answer is taken up again", async () => {
   await console.close();
 });
 
+test("a restart in mid-answer is told as such, and what was there stays", async () => {
+  const console = await it.open();
+  const { page } = console;
+  await console.goto("/");
+  await console.send("slow please");
+  await page.getByText("one two three").first().waitFor();
+  it.mock.interrupt();
+  await console.ended("interrupted");
+  await page.getByText("The service was restarted while it was answering.").waitFor();
+  assert.match(await console.answer.locator(".prose").innerText(), /^one two three/);
+  await page.getByRole("button", { name: "Try again" }).waitFor();
+  // Hints come again without a reload.
+  await page.getByText("The connection to the daemon broke").waitFor({ state: "detached" });
+  await console.close();
+});
+
+test("when the tab that listens closes, another listens", async () => {
+  const console = await it.open();
+  await console.ask("Hello there");
+  const other = await console.tab(new URL(console.page.url()).pathname);
+  await other.page.getByText("is noted").waitFor();
+  await console.page.close();
+  await other.page.bringToFront();
+  const third = await console.tab(new URL(other.page.url()).pathname);
+  await third.page.getByText("is noted").waitFor();
+  await third.menu(third.page.getByRole("main").getByRole("button", { name: /^Actions for/ }), "Delete");
+  await third.page.getByRole("dialog").getByRole("button", { name: "Delete" }).click();
+  await other.page.bringToFront();
+  await other.page.getByText("There is no such thread").waitFor();
+  await console.close();
+});
+
+test("a page whose script is gone says so, and the rest stays", async () => {
+  const console = await it.open();
+  const { page } = console;
+  await page.route("**/assets/WorkersPage-*", (route) => route.fulfill({ status: 404 }));
+  await page.getByRole("link", { name: "Workers" }).click();
+  await page.getByRole("heading", { name: "This page can't be shown" }).waitFor();
+  await page.getByRole("link", { name: "Runs" }).click();
+  await page.getByRole("table").waitFor();
+  await console.close();
+});
+
 test("two tabs are in step: a message, its answer, a new title", async () => {
   const console = await it.open();
   await console.ask("Hello there");
