@@ -24,6 +24,9 @@ pub(crate) struct Arguments {
     /// Port of the OpenAI-compatible API; 0 takes a free one.
     #[arg(long, default_value_t = 8642)]
     port: u16,
+    /// Port of the web console; 0 takes a free one.
+    #[arg(long, default_value_t = 5050)]
+    console_port: u16,
 }
 
 /// The scripted turn: the demo model writes a file, calls a tool, publishes the file.
@@ -65,6 +68,21 @@ impl Daemon {
         command
     }
 
+    /// A link that logs one browser in to the console.
+    fn login_link(&self) -> Result<String> {
+        let out = self
+            .monoctl()
+            .args(["console", "open", "--print"])
+            .output()?;
+        if !out.status.success() {
+            bail!(
+                "monoctl console open: {}",
+                String::from_utf8_lossy(&out.stderr).trim()
+            );
+        }
+        Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    }
+
     fn status(&self) -> Result<Value> {
         let out = self.monoctl().args(["status", "--json"]).output()?;
         serde_json::from_slice(&out.stdout).with_context(|| {
@@ -83,7 +101,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         None => build::root().join("target/demo"),
     };
     let port = if arguments.once { 0 } else { arguments.port };
-    let config = prepare(&folder, &programs, port)?;
+    let console = if arguments.once {
+        0
+    } else {
+        arguments.console_port
+    };
+    let config = prepare(&folder, &programs, (port, console))?;
     let daemon = start(&programs, &config, &folder)?;
     if arguments.once {
         return once(&daemon, &folder);
@@ -92,7 +115,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Writes the demo's folder: a workspace, an identity, a configuration.
-fn prepare(folder: &Path, programs: &Path, port: u16) -> Result<PathBuf> {
+fn prepare(folder: &Path, programs: &Path, (port, console): (u16, u16)) -> Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)
             .with_context(|| format!("can't empty {}", folder.display()))?;
@@ -131,6 +154,7 @@ fn prepare(folder: &Path, programs: &Path, port: u16) -> Result<PathBuf> {
         "context": { "identityPath": "IDENTITY.md" },
         "tools": { "mcpServers": servers },
         "openaiApi": { "enabled": true, "port": port, "modelId": "agent" },
+        "console": { "enabled": true, "port": console },
     });
     let path = folder.join("mono-agent.config.json");
     std::fs::write(&path, serde_json::to_string_pretty(&config)?)?;
@@ -195,14 +219,16 @@ fn serve(mut daemon: Daemon) -> Result<bool> {
     let text = std::fs::read_to_string(&log).unwrap_or_default();
     let api = text
         .lines()
+        .filter(|l| l.contains("role=channel-openai"))
         .filter_map(|l| l.split("listening on ").nth(1)?.split_whitespace().next())
         .next_back()
         .unwrap_or("(see the log)")
         .to_owned();
+    let link = daemon.login_link()?;
     println!(
         "\nmono is up: {workers} confined workers, the demo model, no key and no network needed.\n\n  \
          export MONO_SOCKET={socket}\n  {m} send \"demo\"\n  {m} send \"echo hello\"\n  {m} status\n\n  \
-         OpenAI-compatible: base URL {api}/v1, model `agent`, any key\n  log: {log}\n\nCtrl-C stops it.",
+         console: {link}\n  (works once; another: {m} console open)\n  OpenAI-compatible: base URL {api}/v1, model `agent`, any key\n  log: {log}\n\nCtrl-C stops it.",
         m = monoctl.display(),
         log = log.display(),
     );

@@ -67,7 +67,11 @@ const BUILT: &str = "target/release/";
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     let programs = match &arguments.programs {
         Some(folder) => folder.clone(),
-        None => build::build(build::Programs::Product, !arguments.debug)?,
+        None => {
+            // What is installed has the page, or there is no package.
+            crate::console::build()?;
+            build::build(build::Programs::Product, !arguments.debug)?
+        }
     };
     let work = build::root().join("target/package");
     generate(&programs, &work)?;

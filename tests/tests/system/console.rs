@@ -415,7 +415,7 @@ fn a_restart_says_what_it_interrupted() {
 #[test]
 fn files_go_in_and_come_out_verified() {
     let model = Model::start().unwrap();
-    let daemon = start(&model);
+    let mut daemon = start(&model);
     let browser = Browser::log_in(&daemon).unwrap();
     let thread = browser.thread().unwrap();
     let content = b"a,b\n1,2\n";
@@ -510,6 +510,33 @@ fn files_go_in_and_come_out_verified() {
     let foreign = format!("{host}cookie: mono_session={}\r\n", "0".repeat(64));
     let refused = send(browser.base(), &format!("GET {download}"), &foreign, b"").unwrap();
     assert_eq!(code(&refused), (401, "login_required".into()));
+    // The owner of the files is drained although the console holds a channel to it; the next one is
+    // asked by a new channel.
+    assert!(
+        daemon
+            .run(&["worker", "drain", "artifact"])
+            .unwrap()
+            .status
+            .success()
+    );
+    let parked = |status: &Value| {
+        let workers = status["workers"].as_array();
+        workers
+            .into_iter()
+            .flatten()
+            .any(|w| w["role"] == "artifact" && w["state"] == "parked")
+    };
+    daemon.wait_until("parked", parked).unwrap();
+    assert!(
+        daemon
+            .run(&["worker", "unpark", "artifact"])
+            .unwrap()
+            .status
+            .success()
+    );
+    daemon.wait_healthy().unwrap();
+    let again = browser.ask(&format!("GET {download}"), b"").unwrap();
+    assert_eq!((again.status, &*again.body), (200, &content[..]));
     // A changed file is told from the one that was published.
     let kept = walk(daemon.folder()).into_iter().find(|path| {
         path.ends_with("content") && std::fs::read(path).is_ok_and(|bytes| bytes == content)

@@ -15,7 +15,7 @@ use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
 use ipc_proto::settings::{ArtifactSettings, RoleSettings};
 use ipc_proto::{Body, Call, Role, Server};
 use jiff::Timestamp;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,11 +66,15 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
     let shared = Shared::new(desk);
     let mut channels = JoinSet::new();
     let mut open: HashMap<u64, AbortHandle> = HashMap::new();
+    let mut runs = HashSet::new();
     let mut cleaning = tokio::time::interval(CLEANING);
     loop {
         tokio::select! {
             event = inbox.recv() => match event {
                 Some(Event::Granted(Granted { channel, edge: EdgeName::Artifact, peer, fd })) => {
+                    if peer.run.is_some() {
+                        runs.insert(channel);
+                    }
                     let task = channels.spawn(serve(shared.clone(), channel, peer, fd));
                     open.insert(channel, task);
                 }
@@ -79,7 +83,8 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
                         task.abort();
                     }
                 }
-                // Channels end when their requesters do; then everything is settled.
+                // The channels of runs end with them; then everything is settled. Those of readers
+                // last as long as the readers do.
                 Some(Event::Drain) => break,
                 Some(Event::Shutdown) | None => return Ok(()),
                 Some(other) => tracing::warn!(?other, "not for the artifact worker"),
@@ -87,6 +92,7 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
             Some(ended) = channels.join_next() => {
                 if let Ok(channel) = ended {
                     open.remove(&channel);
+                    runs.remove(&channel);
                 }
             }
             _ = cleaning.tick() => {
@@ -95,12 +101,17 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
             }
         }
     }
-    loop {
+    while !runs.is_empty() {
         tokio::select! {
-            ended = channels.join_next() => if ended.is_none() { return Ok(()) },
+            ended = channels.join_next() => match ended {
+                Some(Ok(channel)) => drop(runs.remove(&channel)),
+                Some(Err(_)) => {}
+                None => return Ok(()),
+            },
             event = inbox.recv() => if let Some(Event::Shutdown) | None = event { return Ok(()) },
         }
     }
+    Ok(())
 }
 
 fn open(starting: &mut Starting) -> Result<Desk, KitError> {
