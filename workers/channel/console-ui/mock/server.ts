@@ -18,6 +18,10 @@ export const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'; " +
   "font-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
+/** Of all that is no page of script, also of the page's own files. */
+const PLAIN_POLICY =
+  "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+
 const TYPES: Record<string, string> = {
   ".html": "text/html; charset=utf-8",
   ".js": "text/javascript; charset=utf-8",
@@ -167,6 +171,11 @@ export class Mock {
     const path = url.pathname;
     const method = request.method ?? "GET";
     if (path === "/healthz") return void response.end("ok");
+    const site = request.headers["sec-fetch-site"];
+    const from = request.headers.origin;
+    if ((site !== undefined && site !== "same-origin" && site !== "none") || (from !== undefined && from !== `http://${request.headers.host}`)) {
+      throw new Refusal(403, "foreign_origin", "Requests from pages of other sites are refused.");
+    }
     if (path.startsWith("/login/")) return this.logIn(path.slice(7), method, request, response);
     const session = this.session(request);
     if (path.startsWith("/api/")) {
@@ -178,14 +187,19 @@ export class Mock {
     }
     if (path.startsWith("/assets/")) return this.asset(path, response);
     if (session === null) {
-      response.writeHead(200, { "content-type": "text/html; charset=utf-8", "content-security-policy": POLICY });
+      response.writeHead(401, { "content-type": "text/html; charset=utf-8", "content-security-policy": PLAIN_POLICY });
       return void response.end("<!doctype html><title>mono</title><p>Run <code>monoctl console open</code>.</p>");
     }
     this.asset("/index.html", response);
   }
 
   private logIn(token: string, method: string, request: IncomingMessage, response: ServerResponse): void {
-    const headers = { "content-type": "text/html; charset=utf-8", "content-security-policy": POLICY };
+    const headers = {
+      "content-type": "text/html; charset=utf-8",
+      "content-security-policy": PLAIN_POLICY,
+      // The form of a page that never says where it stands comes with `Origin: null`.
+      "referrer-policy": "same-origin",
+    };
     if (!this.tokens.has(token)) {
       response.writeHead(410, headers);
       response.end("<!doctype html><title>mono</title><p>This link is used or too old.</p>");
@@ -225,7 +239,7 @@ export class Mock {
     }
     response.writeHead(200, {
       "content-type": TYPES[extname(file)] ?? "application/octet-stream",
-      "content-security-policy": POLICY,
+      "content-security-policy": path === "/index.html" ? POLICY : PLAIN_POLICY,
       "x-content-type-options": "nosniff",
       "referrer-policy": "no-referrer",
       "cross-origin-opener-policy": "same-origin",

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use http::{HeaderValue, StatusCode};
 
 mod built {
@@ -126,12 +126,17 @@ pub fn who_are_you() -> Response {
 /// A link that may be used: by a button, so that nothing that only looks at links uses it up.
 #[must_use]
 pub fn welcome() -> Response {
-    plain(
+    let mut response = plain(
         StatusCode::OK,
         "Log in",
         "<p>This link works once. Log in with it in this browser?</p>\
          <form method=\"post\"><button type=\"submit\">Log in</button></form>",
-    )
+    );
+    // The form of a page that never says where it stands comes with `Origin: null`, as another
+    // site's would.
+    let own = HeaderValue::from_static("same-origin");
+    response.headers_mut().insert(REFERRER_POLICY, own);
+    response
 }
 
 /// A link that was used or is over its time.

@@ -140,7 +140,6 @@ async fn serve(State(console): State<Arc<Console>>, request: Request) -> Respons
     let headers = response.headers_mut();
     for (name, value) in [
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "no-referrer"),
         (OPENER_POLICY, "same-origin"),
         (RESOURCE_POLICY, "same-origin"),
     ] {
@@ -148,6 +147,7 @@ async fn serve(State(console): State<Arc<Console>>, request: Request) -> Respons
     }
     // Where nothing else was said: data that is neither kept nor ever a page.
     let rest = [
+        (REFERRER_POLICY, "no-referrer"),
         (CACHE_CONTROL, "no-store"),
         (
             CONTENT_SECURITY_POLICY,
