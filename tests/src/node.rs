@@ -26,6 +26,46 @@ pub fn conformance() -> PathBuf {
     node_modules().join("@modelcontextprotocol/conformance/dist/index.js")
 }
 
+/// Copies Node.js, our scripts and these packages into a folder, for what may see nothing else.
+///
+/// # Errors
+/// When something can't be copied.
+///
+/// # Panics
+/// As [`node_modules`] does.
+pub fn lay_out(folder: &Path, packages: &[&str]) -> std::io::Result<()> {
+    let modules = folder.join("node_modules");
+    for package in packages {
+        copy_tree(&node_modules().join(package), &modules.join(package))?;
+    }
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("node");
+    for entry in std::fs::read_dir(scripts)? {
+        let path = entry?.path();
+        if let Some(name) = path
+            .file_name()
+            .filter(|_| path.extension().is_some_and(|e| e == "mjs"))
+        {
+            std::fs::copy(&path, folder.join(name))?;
+        }
+    }
+    std::fs::copy(node(), folder.join("node"))?;
+    Ok(())
+}
+
+fn copy_tree(from: &Path, to: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            std::fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}
+
 /// `tests/node/node_modules`, installed as the lockfile says.
 ///
 /// Several test processes may come here at once: a lock on a file lets one of them install, and
