@@ -8,6 +8,7 @@
 mod admin;
 mod admission;
 mod app_endpoint;
+mod browser;
 mod cancelling;
 mod confinement;
 mod console;
