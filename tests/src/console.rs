@@ -222,7 +222,7 @@ impl Events {
     ///
     /// # Errors
     /// When it is silent for too long.
-    pub fn next(&mut self) -> Result<Option<Event>> {
+    pub fn following(&mut self) -> Result<Option<Event>> {
         let (mut number, mut name, mut data) = (None, String::new(), Value::Null);
         loop {
             let mut line = String::new();
@@ -246,7 +246,7 @@ impl Events {
     /// # Errors
     /// When the stream ends before.
     pub fn until(&mut self, wish: impl Fn(&Event) -> bool) -> Result<Event> {
-        while let Some(event) = self.next()? {
+        while let Some(event) = self.following()? {
             if wish(&event) {
                 return Ok(event);
             }

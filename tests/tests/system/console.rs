@@ -166,7 +166,7 @@ fn a_turn_streams_to_late_pages_and_outlives_them() {
         .unwrap();
     let mut last = seen.number.unwrap();
     let finish = loop {
-        let event = frames.next().unwrap().unwrap();
+        let event = frames.following().unwrap().unwrap();
         let number = event.number.unwrap();
         assert_eq!(number, last + 1, "{event:?}");
         last = number;
@@ -176,7 +176,11 @@ fn a_turn_streams_to_late_pages_and_outlives_them() {
             _ => {}
         }
     };
-    assert_eq!(frames.next().unwrap(), None, "nothing comes after the end");
+    assert_eq!(
+        frames.following().unwrap(),
+        None,
+        "nothing comes after the end"
+    );
     let whole = "word ".repeat(300);
     assert_eq!(
         (&*text, finish["text"].as_str().unwrap()),
@@ -588,7 +592,7 @@ fn a_revoked_session_ends_with_its_streams() {
             .status
             .success()
     );
-    while events.next().unwrap().is_some() {}
+    while events.following().unwrap().is_some() {}
     assert!(goes.get("/threads").is_err());
     let own = stays.get("/sessions").unwrap();
     assert_eq!(
