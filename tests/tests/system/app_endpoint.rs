@@ -184,6 +184,9 @@ fn where_a_run_has_no_loopback_of_its_own_the_tool_is_absent_with_a_warning() {
         sent.preview("Bash").unwrap().starts_with("none"),
         "{sent:?}"
     );
-    let codes: Vec<&Value> = sent.of("runtime_warning").map(|event| &event["code"]).collect();
+    let codes: Vec<&Value> = sent
+        .of("runtime_warning")
+        .map(|event| &event["code"])
+        .collect();
     assert_eq!(codes, ["app_endpoint_failed"], "{sent:?}");
 }
