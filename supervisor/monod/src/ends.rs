@@ -51,6 +51,7 @@ impl Supervisor {
     pub(crate) fn dismiss(&mut self, id: ProcessId) {
         if let Some(process) = self.processes.get_mut(&id) {
             process.dismissed = true;
+            process.ending = true;
             process.kill();
         }
     }
@@ -63,6 +64,7 @@ impl Supervisor {
             } else {
                 State::Ending
             };
+            process.ending = true;
             process.kill();
         }
     }

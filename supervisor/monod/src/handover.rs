@@ -112,6 +112,7 @@ pub(crate) struct RunLeft {
     /// The channel's process and role; none for a run of an operator.
     pub(crate) channel: Option<(u64, Role)>,
     pub(crate) stage: StageLeft,
+    pub(crate) cancelled_for_ms: Option<u64>,
     pub(crate) input: Body,
     pub(crate) input_fd: Option<Packed>,
     pub(crate) events: Option<Packed>,

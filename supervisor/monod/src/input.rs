@@ -9,12 +9,14 @@ use ipc_proto::edges::control::FromWorker;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Names a process for as long as the supervisor lives; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ProcessId(pub(crate) u64);
 
-/// One thing that happened.
+/// One thing that happened. What a process says holds one of its places in the queue until it was
+/// decided, so that none fills it.
 #[derive(Debug)]
 pub(crate) enum Input {
     /// A worker said something that the table allows.
@@ -23,6 +25,7 @@ pub(crate) enum Input {
         request: u64,
         message: FromWorker,
         fds: VecDeque<OwnedFd>,
+        _place: OwnedSemaphorePermit,
     },
     /// A worker closed its control channel, or broke the protocol.
     ChannelEnded {
@@ -32,7 +35,11 @@ pub(crate) enum Input {
     /// SIGCHLD: at least one process ended.
     ChildEnded,
     /// A process logged a line.
-    Line { source: Source, text: String },
+    Line {
+        source: Source,
+        text: String,
+        _place: OwnedSemaphorePermit,
+    },
     /// A process made a forbidden system call.
     Forbidden { source: Source, event: Event },
     /// A process logs nothing more.

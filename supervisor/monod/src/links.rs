@@ -1,5 +1,7 @@
 //! Channels between two workers that live as long as both, beside those of runs.
 
+use crate::input::ProcessId;
+use crate::process::{Process, State};
 use crate::supervisor::Supervisor;
 use ipc_proto::Role;
 use ipc_proto::edges::control::{EdgeName, Peer, ToWorker};
@@ -25,7 +27,16 @@ impl Supervisor {
             if asker == Role::ChannelWebhook && !self.sends_results() {
                 continue;
             }
-            self.connect(edge, owner, asker);
+            // A new owner is for those too that finish what they began: they are owed the end.
+            let finishing = |p: &Process| p.state == State::Draining && role == owner;
+            let askers: Vec<ProcessId> = (self.processes.values())
+                .filter(|p| p.role == asker && !p.ending)
+                .filter(|p| self.serving(asker) == Some(p.id) || finishing(p))
+                .map(|p| p.id)
+                .collect();
+            for id in askers {
+                self.connect(edge, owner, id);
+            }
         }
     }
 
@@ -34,9 +45,9 @@ impl Supervisor {
         !(callback.hosts.is_empty() && callback.private_hosts.is_empty())
     }
 
-    fn connect(&mut self, edge: EdgeName, owner_role: Role, asker_role: Role) {
-        let (Some(owner), Some(asker)) = (self.serving(owner_role), self.serving(asker_role))
-        else {
+    fn connect(&mut self, edge: EdgeName, owner_role: Role, asker: ProcessId) {
+        let asker_role = self.processes.get(&asker).map(|p| p.role);
+        let (Some(owner), Some(asker_role)) = (self.serving(owner_role), asker_role) else {
             return;
         };
         let peer = |role| Peer { role, run: None };

@@ -13,18 +13,20 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Instant;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 /// Packets to one worker that wait for its socket; a worker that lets more pile up is ended.
 const OUTGOING: usize = 1024;
 /// Longest log line of a worker in bytes; a longer one is taken as several.
 const LINE: u64 = 8 * 1024;
-/// How long packets may take to reach a worker's queue when everything is to be still.
-const FLUSHED_WITHIN: Duration = Duration::from_secs(2);
+/// Lines and packets of one process that were read and not decided; what is more waits in the
+/// kernel, and then the process waits.
+const UNDECIDED: usize = 256;
 
 /// Where a process stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -85,6 +87,8 @@ pub(crate) struct Process {
     pub(crate) unfit: bool,
     /// It was ended because it is no longer wanted.
     pub(crate) dismissed: bool,
+    /// It was told to end, or killed; it takes nothing on any more.
+    pub(crate) ending: bool,
     /// It has ended, in this state and this way; its last lines may still be on their way.
     pub(crate) exit: Option<(State, String)>,
     /// When that was seen.
@@ -150,6 +154,7 @@ impl Process {
             memory: None,
             unfit: false,
             dismissed: false,
+            ending: false,
             exit: None,
             ended_at: Instant::now(),
             ear: None,
@@ -202,6 +207,7 @@ impl Process {
             stderr: None,
             writer: None,
         };
+        let places = Arc::new(Semaphore::new(UNDECIDED));
         let line = Source {
             process: self.id,
             role: self.role,
@@ -209,7 +215,12 @@ impl Process {
         };
         if let Some(stderr) = streams.stderr {
             let reader = pipe::Receiver::from_owned_fd(stderr)?;
-            let lines = read_lines(line, reader, streams.begun, tell.clone(), stopped.clone());
+            let lines = Voice {
+                tell: tell.clone(),
+                stop: stopped.clone(),
+                places: places.clone(),
+            };
+            let lines = read_lines(line, reader, streams.begun, lines);
             following.stderr = Some(tokio::spawn(lines));
             self.open_streams += 1;
         }
@@ -222,7 +233,12 @@ impl Process {
             let (queue, wishes) = mpsc::channel(OUTGOING);
             self.outgoing = Some(queue);
             following.writer = Some(tokio::spawn(write_packets(sender, wishes)));
-            let packets = read_packets(self.id, receiver, tell.clone(), stopped);
+            let voice = Voice {
+                tell: tell.clone(),
+                stop: stopped,
+                places,
+            };
+            let packets = read_packets(self.id, receiver, voice);
             following.control = Some(tokio::spawn(packets));
             self.open_streams += 1;
         }
@@ -270,15 +286,10 @@ impl Process {
         streams
     }
 
-    /// Waits until what was sent has reached the worker's queue. False when the worker doesn't
-    /// read, so that some of it never will.
-    pub(crate) async fn flush(&mut self) -> bool {
+    /// Sends nothing more; the task that ends when what was sent has reached the worker's queue.
+    pub(crate) fn last_sent(&mut self) -> Option<JoinHandle<()>> {
         self.outgoing = None;
-        let writer = self.following.take().and_then(|f| f.writer);
-        match writer {
-            Some(writer) => tokio::time::timeout(FLUSHED_WITHIN, writer).await.is_ok(),
-            None => true,
-        }
+        self.following.take().and_then(|f| f.writer)
     }
 }
 
@@ -290,38 +301,66 @@ pub(crate) struct Source {
     pub(crate) pid: i32,
 }
 
+/// What a reader needs to be heard.
+struct Voice {
+    tell: mpsc::UnboundedSender<Input>,
+    stop: watch::Receiver<bool>,
+    places: Arc<Semaphore>,
+}
+
+impl Voice {
+    /// A place in the supervisor's queue; `None` when the reader is to stop.
+    async fn place(&mut self) -> Option<OwnedSemaphorePermit> {
+        tokio::select! {
+            biased;
+            Ok(()) = self.stop.changed() => None,
+            place = self.places.clone().acquire_owned() => place.ok(),
+        }
+    }
+}
+
 async fn read_lines(
     source: Source,
     reader: pipe::Receiver,
     mut line: Vec<u8>,
-    tell: mpsc::UnboundedSender<Input>,
-    mut stop: watch::Receiver<bool>,
+    mut voice: Voice,
 ) -> Option<Unfinished> {
     let mut reader = BufReader::new(reader);
     loop {
+        let Some(place) = voice.place().await else {
+            return unread(reader, line);
+        };
         let mut bounded = (&mut reader).take(LINE);
         let read = tokio::select! {
             biased;
             // A process that never stops talking must not keep us from stopping.
-            Ok(()) = stop.changed() => {
-                line.extend_from_slice(reader.buffer());
-                let fd = reader.into_inner().into_nonblocking_fd().ok()?;
-                return Some((fd, line));
-            }
+            Ok(()) = voice.stop.changed() => return unread(reader, line),
             read = bounded.read_until(b'\n', &mut line) => read,
         };
         let ended = !matches!(read, Ok(count) if count > 0);
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-        if !text.is_empty() && tell.send(Input::Line { source, text }).is_err() {
+        let said = Input::Line {
+            source,
+            text,
+            _place: place,
+        };
+        if !line.trim_ascii().is_empty() && voice.tell.send(said).is_err() {
             return None;
         }
         line.clear();
         if ended {
             let process = source.process;
-            let _ = tell.send(Input::LinesEnded { process });
+            let _ = voice.tell.send(Input::LinesEnded { process });
             return None;
         }
     }
+}
+
+/// The descriptor, and what was read from it and not said.
+fn unread(reader: BufReader<pipe::Receiver>, mut begun: Vec<u8>) -> Option<Unfinished> {
+    begun.extend_from_slice(reader.buffer());
+    let fd = reader.into_inner().into_nonblocking_fd().ok()?;
+    Some((fd, begun))
 }
 
 async fn write_packets(sender: LinkSender, mut wishes: mpsc::Receiver<Outgoing>) {
@@ -335,14 +374,16 @@ async fn write_packets(sender: LinkSender, mut wishes: mpsc::Receiver<Outgoing>)
 async fn read_packets(
     id: ProcessId,
     mut receiver: LinkReceiver,
-    tell: mpsc::UnboundedSender<Input>,
-    mut stop: watch::Receiver<bool>,
+    mut voice: Voice,
 ) -> Option<OwnedFd> {
     let error = loop {
+        let Some(place) = voice.place().await else {
+            return receiver.descriptor().ok();
+        };
         // A packet is taken from the socket whole and at once: to stop here loses none.
         let received = tokio::select! {
             biased;
-            Ok(()) = stop.changed() => return receiver.descriptor().ok(),
+            Ok(()) = voice.stop.changed() => return receiver.descriptor().ok(),
             received = receiver.recv::<FromWorker>() => received,
         };
         let packet = match received {
@@ -365,18 +406,65 @@ async fn read_packets(
             _ => {}
         }
         let fds: VecDeque<OwnedFd> = fds;
-        if tell
-            .send(Input::Packet {
-                process: id,
-                request,
-                message,
-                fds,
-            })
-            .is_err()
-        {
+        let said = Input::Packet {
+            process: id,
+            request,
+            message,
+            fds,
+            _place: place,
+        };
+        if voice.tell.send(said).is_err() {
             return None;
         }
     };
-    let _ = tell.send(Input::ChannelEnded { process: id, error });
+    let _ = voice.tell.send(Input::ChannelEnded { process: id, error });
     None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Write;
+
+    #[tokio::test]
+    async fn a_flood_of_lines_waits_in_the_kernel_and_none_is_lost() {
+        const LINES: usize = 20_000;
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let flood = std::thread::spawn(move || {
+            for n in 0..LINES {
+                writeln!(writer, "line {n}").unwrap();
+            }
+        });
+        let (tell, mut inputs) = mpsc::unbounded_channel();
+        let (_stop, stop) = watch::channel(false);
+        let voice = Voice {
+            tell,
+            stop,
+            places: Arc::new(Semaphore::new(UNDECIDED)),
+        };
+        let source = Source {
+            process: ProcessId(1),
+            role: Role::Store,
+            pid: 1,
+        };
+        let reader = pipe::Receiver::from_owned_fd(reader.into()).unwrap();
+        tokio::spawn(read_lines(source, reader, vec![], voice));
+        let mut seen = 0;
+        while let Some(input) = inputs.recv().await {
+            assert!(inputs.len() < UNDECIDED, "{}", inputs.len());
+            match input {
+                Input::Line { text, .. } => assert_eq!(text, format!("line {seen}")),
+                Input::LinesEnded { .. } => break,
+                other => panic!("{other:?}"),
+            }
+            seen += 1;
+            if seen % 1_000 == 0 {
+                // Time in which a reader that doesn't wait would read on.
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        }
+        assert_eq!(seen, LINES);
+        flood.join().unwrap();
+    }
 }

@@ -176,13 +176,14 @@ impl Supervisor {
                 request,
                 message,
                 fds,
+                ..
             } => {
                 self.packet(process, request, message, fds);
             }
             Input::ChannelEnded { process, error } => self.channel_ended(process, error),
             Input::ChildEnded => self.reap(),
             Input::LinesEnded { process } => self.lines_ended(process),
-            Input::Line { source, text } => self.line(source, &text),
+            Input::Line { source, text, .. } => self.line(source, &text),
             Input::Forbidden { source, event } => self.forbidden(source, event),
             Input::Due => {
                 self.fill();
@@ -351,7 +352,7 @@ impl Supervisor {
             message,
             FromWorker::RunDone { .. } | FromWorker::Failed { .. }
         );
-        if process.state == State::Ending && !last_words {
+        if (process.state == State::Ending || process.ending) && !last_words {
             return;
         }
         match message {
@@ -463,6 +464,7 @@ impl Supervisor {
             self.end(id);
         }
         self.expire_runs(now);
+        self.end_stubborn_runs(now);
         self.orders.expire(now);
         self.watch_memory();
         self.fill();

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// How long an admitted run waits for a process and for the owners it needs.
 const PLACED_WITHIN: Duration = Duration::from_secs(30);
+/// How long a cancelled run may take to end its commands, settle its files and record its end; each
+/// has a bound of its own, and these together are less.
+const CANCELLED_WITHIN: Duration = Duration::from_secs(180);
 /// How long the store may take to record a run's end.
 const RECORDED_WITHIN: Duration = Duration::from_secs(5);
 /// Runs at work and waiting together, whatever the configuration says: each holds descriptors.
@@ -331,6 +334,7 @@ impl Supervisor {
         };
         match run.stage {
             Stage::Working(worker) => {
+                run.cancelled.get_or_insert_with(Instant::now);
                 let cancel = ToWorker::CancelRun {
                     reason: printable(reason),
                 };
@@ -360,6 +364,23 @@ impl Supervisor {
             .collect();
         for id in working {
             self.cancel_run(&id, reason);
+        }
+    }
+
+    /// Ends the processes of runs that were cancelled and go on all the same.
+    pub(crate) fn end_stubborn_runs(&mut self, now: Instant) {
+        let stubborn = |run: &Run| match (&run.stage, run.cancelled) {
+            (Stage::Working(worker), Some(at)) if now.duration_since(at) > CANCELLED_WITHIN => {
+                Some(*worker)
+            }
+            _ => None,
+        };
+        let workers: Vec<ProcessId> = self.runs.values().filter_map(stubborn).collect();
+        for worker in workers {
+            if let Some(process) = self.processes.get_mut(&worker).filter(|p| !p.ending) {
+                process.last_line = "went on although its run was cancelled".to_owned();
+                self.end(worker);
+            }
         }
     }
 

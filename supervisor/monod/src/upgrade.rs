@@ -31,6 +31,8 @@ use tokio::sync::mpsc;
 
 /// How long the new program may take to say whether it would start.
 const CHECKED_WITHIN: Duration = Duration::from_secs(30);
+/// Packets to workers may take this long to reach their queues, all of them together.
+const SENT_WITHIN: Duration = Duration::from_secs(2);
 /// Operators who were accepted before may take this long to ask.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Answers and events that are on their way may take this long.
@@ -193,8 +195,13 @@ impl Supervisor {
         for id in renewed {
             self.dismiss(id);
         }
-        for process in self.processes.values_mut() {
-            if process.role != Role::McpServer && !process.flush().await {
+        let deadline = tokio::time::Instant::now() + SENT_WITHIN;
+        let all = self.processes.values_mut();
+        let last: Vec<_> = all.filter_map(|p| Some((p.id, p.last_sent()?))).collect();
+        for (id, sent) in last {
+            if tokio::time::timeout_at(deadline, sent).await.is_err()
+                && let Some(process) = self.processes.get(&id)
+            {
                 tracing::error!(role = %process.role, pid = process.pid, "reads nothing: ended");
                 process.kill();
             }
@@ -283,7 +290,8 @@ impl Supervisor {
             ours.last_words = slot.last_words;
             if let Some(id) = filled {
                 ours.occupant = Occupant::Filled(id);
-                ours.outdated = true;
+                // One that an operator drains gets no successor.
+                ours.outdated = !slot.draining;
                 if slot.draining {
                     ours.leave_empty();
                 }

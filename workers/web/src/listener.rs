@@ -42,10 +42,13 @@ pub async fn serve(
     let bounds = Bounds {
         connections: most,
         head: HEAD_TIME,
-        stalled: None,
+        stalled: Some(STALLED),
     };
     serve_within(listener, router, stopping, bounds).await;
 }
+
+/// How long a client may take nothing of an answer before its connection is closed.
+const STALLED: Duration = Duration::from_secs(30);
 
 /// Bounds of a listener.
 #[derive(Debug, Clone, Copy)]

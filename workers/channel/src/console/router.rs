@@ -440,7 +440,10 @@ impl Console {
             }
             ("POST", [id, "cancel"]) => {
                 let wish: StopWish = self.json(parts, body).await?;
-                if !self.turns.stop(id, wish.message_id.as_deref()).await {
+                // Not with the request: a browser that leaves must not leave it half done.
+                let (turns, thread) = (self.turns.clone(), (*id).to_owned());
+                let stop = async move { turns.stop(&thread, wish.message_id.as_deref()).await };
+                if !tokio::spawn(stop).await.unwrap_or(false) {
                     return Err(ApiError::not_found("answer that is being written"));
                 }
                 Ok(answer(StatusCode::ACCEPTED, &json!({})))

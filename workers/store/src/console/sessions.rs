@@ -40,6 +40,14 @@ impl Store {
             });
         }
         let tx = self.write()?;
+        if session.last_seen_at > session.created_at {
+            // News of a session, which may have been ended meanwhile: only a login makes one.
+            tx.execute(
+                "UPDATE console_sessions SET last_seen_at = ?2 WHERE id = ?1",
+                params![session.id, session.last_seen_at],
+            )?;
+            return Ok(tx.commit()?);
+        }
         tx.execute("DELETE FROM console_sessions WHERE expires_at <= ?1", [now])?;
         tx.execute(
             "INSERT INTO console_sessions (id, hash, created_at, last_seen_at, expires_at, user_agent)

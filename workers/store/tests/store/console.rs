@@ -516,7 +516,7 @@ fn session(n: usize) -> Session {
     Session {
         id: format!("s{n}"),
         hash: format!("{n:064x}"),
-        created_at: 1,
+        created_at: 100 + n as i64,
         last_seen_at: 100 + n as i64,
         expires_at: 10_000,
         user_agent: "browser".into(),
@@ -546,12 +546,21 @@ fn sessions_are_kept_seen_and_forgotten() {
         hash: "f".repeat(64),
         ..session(9)
     };
-    asked::<()>(&mut store, Ask::KeepSession { session: seen }, 5);
+    asked::<()>(
+        &mut store,
+        Ask::KeepSession {
+            session: seen.clone(),
+        },
+        5,
+    );
     let nine = all(&mut store).into_iter().find(|s| s.id == "s9").unwrap();
     // What the secret is doesn't change.
     assert_eq!((nine.last_seen_at, nine.hash), (9_000, session(9).hash));
     asked::<()>(&mut store, Ask::RemoveSession { id: "s9".into() }, 5);
     assert_eq!(all(&mut store).len(), MAX_SESSIONS - 1);
+    // News that come after the end bring nothing back.
+    asked::<()>(&mut store, Ask::KeepSession { session: seen }, 5);
+    assert!(!all(&mut store).iter().any(|s| s.id == "s9"));
     let mut later = session(500);
     later.expires_at = 20_000;
     asked::<()>(&mut store, Ask::KeepSession { session: later }, 10_000);
