@@ -132,8 +132,8 @@ fn tests(filter: Option<&str>, programs: &std::path::Path) -> Result<(u64, u64)>
         .stderr(Stdio::piped());
     let mut child = command.spawn()?;
     let (out, err) = (child.stdout.take(), child.stderr.take());
-    let other = std::thread::spawn(move || count(err, true));
-    let mut total = count(out, false);
+    let other = std::thread::spawn(move || count(err, true, nextest));
+    let mut total = count(out, false, nextest);
     if let Ok((passed, failed)) = other.join() {
         total = (total.0 + passed, total.1 + failed);
     }
@@ -150,7 +150,7 @@ fn tests(filter: Option<&str>, programs: &std::path::Path) -> Result<(u64, u64)>
 }
 
 /// Passes the runner's output on and counts its closing lines.
-fn count(stream: Option<impl Read>, to_stderr: bool) -> (u64, u64) {
+fn count(stream: Option<impl Read>, to_stderr: bool, nextest: bool) -> (u64, u64) {
     let mut total = (0, 0);
     for line in stream
         .map(BufReader::new)
@@ -163,7 +163,7 @@ fn count(stream: Option<impl Read>, to_stderr: bool) -> (u64, u64) {
         } else {
             println!("{line}");
         }
-        if let Some((passed, failed)) = closing(&line) {
+        if let Some((passed, failed)) = closing(&line, nextest) {
             total = (total.0 + passed, total.1 + failed);
         }
     }
@@ -172,10 +172,12 @@ fn count(stream: Option<impl Read>, to_stderr: bool) -> (u64, u64) {
 
 /// `Summary [ 1.2s] 7 tests run: 5 passed, 1 failed, 1 timed out, 0 skipped` of nextest, and
 /// `test result: ok. 5 passed; 0 failed; …` of cargo.
-fn closing(line: &str) -> Option<(u64, u64)> {
+///
+/// nextest shows the lines of a failed test, among them the other runner's closing one.
+fn closing(line: &str, nextest: bool) -> Option<(u64, u64)> {
     let line = line.trim();
-    let counts = if line.starts_with("Summary [") {
-        line.split_once("run:")?.1
+    let counts = if nextest {
+        line.strip_prefix("Summary [")?.split_once("run:")?.1
     } else {
         line.strip_prefix("test result:")?.split_once(". ")?.1
     };
@@ -202,13 +204,11 @@ mod tests {
     #[test]
     fn both_runners_are_counted() {
         let nextest = "     Summary [   1.234s] 9 tests run: 6 passed (2 slow), 2 failed, 1 timed out, 3 skipped";
-        assert_eq!(closing(nextest), Some((6, 3)));
-        assert_eq!(
-            closing(
-                "test result: FAILED. 5 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out"
-            ),
-            Some((5, 2))
-        );
-        assert_eq!(closing("test a ... ok"), None);
+        assert_eq!(closing(nextest, true), Some((6, 3)));
+        let cargo =
+            "test result: FAILED. 5 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
+        assert_eq!(closing(cargo, false), Some((5, 2)));
+        assert_eq!(closing(cargo, true), None);
+        assert_eq!(closing("test a ... ok", false), None);
     }
 }
