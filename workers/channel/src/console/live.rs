@@ -20,6 +20,10 @@ const LOG_BYTES: usize = 2 << 20;
 const THOUGHT_STEP: usize = 512;
 /// Longest name of a tool, title or code in bytes.
 const MAX_NAME: usize = 256;
+/// Calls that can be under way in one answer; a turn makes fewer in all.
+const OPEN_CALLS: usize = 1_000;
+/// Longest id of a call in bytes. What comes of a call beyond these bounds is not shown.
+const MAX_CALL_ID: usize = 1_024;
 
 /// A frame on its way to a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,7 +199,9 @@ impl Live {
             } => {
                 let own = self.next_step("tool");
                 // Some models use an id again: what it names from now on is this call.
-                self.calls.insert(id, own.clone());
+                if self.calls.len() < OPEN_CALLS && id.len() <= MAX_CALL_ID {
+                    self.calls.insert(id, own.clone());
+                }
                 let (arguments, truncated) = bounded(&arguments);
                 self.step(Activity {
                     name: Some(short(&name)),

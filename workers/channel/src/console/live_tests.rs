@@ -290,3 +290,18 @@ proptest! {
         prop_assert_eq!(&follower.text, &live.message().text);
     }
 }
+
+#[test]
+fn calls_that_never_end_are_remembered_up_to_a_bound() {
+    let mut live = live();
+    start(&mut live, &"x".repeat(MAX_CALL_ID + 1));
+    assert!(live.calls.is_empty());
+    for n in 0..OPEN_CALLS + 50 {
+        start(&mut live, &format!("c{n}"));
+    }
+    assert_eq!(live.calls.len(), OPEN_CALLS);
+    // One that is over makes room; the end of one that is not known changes nothing.
+    end(&mut live, "c0", "done", true);
+    end(&mut live, &format!("c{}", OPEN_CALLS + 1), "done", true);
+    assert_eq!(live.calls.len(), OPEN_CALLS - 1);
+}

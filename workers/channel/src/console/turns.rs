@@ -406,15 +406,23 @@ impl Turns {
 
     /// Keeps an answer that has ended, then tells its end: who reads it again finds it.
     async fn settle(&self, turn: &Turn) {
-        let message = turn.live().message().clone();
-        let ask = Ask::Save {
-            message: Box::new(message.clone()),
-        };
-        for attempt in 1..=SAVE_ATTEMPTS {
+        let mut message = turn.live().message().clone();
+        let mut attempt = 1;
+        loop {
+            let ask = Ask::Save {
+                message: Box::new(message.clone()),
+            };
             match self.keeper.ask::<()>(&ask).await {
                 Ok(()) => break,
                 Err(e) if e.status == 503 && attempt < SAVE_ATTEMPTS => {
                     tokio::time::sleep(Duration::from_secs(u64::from(attempt))).await;
+                    attempt += 1;
+                }
+                // The steps may be what is too much; the answer is what counts.
+                Err(e) if e.status != 404 && !message.activity.is_empty() => {
+                    tracing::warn!("the steps of an answer are not kept: {}", e.message);
+                    message.activity.clear();
+                    message.truncated = true;
                 }
                 Err(e) => {
                     tracing::error!("an answer could not be kept: {}", e.message);

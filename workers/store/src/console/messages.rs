@@ -244,7 +244,14 @@ impl Store {
         Ok(Begun { branch })
     }
 
-    pub(super) fn save_reply(&mut self, message: &Message, now: i64) -> Result<(), StoreError> {
+    /// Whoever saves an answer that is not whole holds it from now on: the channel that it was begun
+    /// on may be of an earlier life of this process.
+    pub(super) fn save_reply(
+        &mut self,
+        message: &Message,
+        lease: i64,
+        now: i64,
+    ) -> Result<(), StoreError> {
         let detail = detail_of(message)?;
         let tx = self.write()?;
         let (key, thread, was): (i64, i64, String) = tx
@@ -257,7 +264,7 @@ impl Store {
             .optional()?
             .ok_or(StoreError::NotThere("message"))?;
         tx.prepare_cached(
-            "UPDATE console_messages SET status = ?2, text = ?3, detail = ?4, bytes = ?5
+            "UPDATE console_messages SET status = ?2, text = ?3, detail = ?4, bytes = ?5, lease = ?6
              WHERE key = ?1",
         )?
         .execute(params![
@@ -265,7 +272,8 @@ impl Store {
             message.status.name(),
             message.text,
             detail,
-            message.text.len() + detail.len()
+            message.text.len() + detail.len(),
+            lease
         ])?;
         weigh(&tx, thread)?;
         let ended = !message.status.is_open();

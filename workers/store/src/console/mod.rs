@@ -61,7 +61,7 @@ impl Store {
                 lease,
                 now,
             )?),
-            Ask::Save { message } => json(&self.save_reply(&message, now)?),
+            Ask::Save { message } => json(&self.save_reply(&message, lease, now)?),
             Ask::ShowMessage { id } => json(&self.show_message(&id)?),
             Ask::Search {
                 query,

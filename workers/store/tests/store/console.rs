@@ -524,6 +524,20 @@ fn session(n: usize) -> Session {
 }
 
 #[test]
+fn who_saves_an_answer_holds_it() {
+    let dir = state();
+    let mut store = open(dir.path());
+    new(&mut store, "t1", 1);
+    store.console(begin("t1", "1", "q", None), 7, 2).unwrap();
+    store
+        .console(save("1", "half", Standing::Running), 8, 3)
+        .unwrap();
+    // The channel that it was begun on means nothing any more.
+    assert_eq!(store.interrupt_replies(Some(7)).unwrap(), 0);
+    assert_eq!(store.interrupt_replies(Some(8)).unwrap(), 1);
+}
+
+#[test]
 fn sessions_are_kept_seen_and_forgotten() {
     let dir = state();
     let mut store = open(dir.path());
