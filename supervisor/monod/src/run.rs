@@ -35,6 +35,14 @@ impl Origin {
     }
 }
 
+/// Bytes of a body, wherever they are.
+pub(crate) fn size_of_body(body: &Body) -> u64 {
+    match body {
+        Body::Inline(bytes) => bytes.len() as u64,
+        Body::Sealed(length) => *length,
+    }
+}
+
 /// Where a run stands.
 #[derive(Debug)]
 pub(crate) enum Stage {
@@ -136,6 +144,11 @@ impl Run {
             // monoctl holds it and speaks with the supervisor's name.
             Origin::Admin => Role::Monod,
         }
+    }
+
+    /// Bytes of the input that waits here for a process.
+    pub(crate) fn input_bytes(&self) -> u64 {
+        size_of_body(&self.input)
     }
 
     /// Takes what the run's process gets: the input, its memfd and the event channel. A second

@@ -5,7 +5,7 @@ use crate::counters::{Outcome as Ended, Reason};
 use crate::input::{Input, ProcessId};
 use crate::memory::{self, Bound};
 use crate::process::State;
-use crate::run::{Origin, Run, Stage};
+use crate::run::{Origin, Run, Stage, size_of_body};
 use crate::slot::Occupant;
 use crate::supervisor::{Supervisor, printable};
 use ipc_proto::channel::Fault;
@@ -25,6 +25,8 @@ const CANCELLED_WITHIN: Duration = Duration::from_secs(180);
 const RECORDED_WITHIN: Duration = Duration::from_secs(5);
 /// Runs at work and waiting together, whatever the configuration says: each holds descriptors.
 const MAX_RUNS: usize = 4096;
+/// Bytes of the inputs that wait for a process: they are memory.
+const MAX_WAITING_BYTES: u64 = 512 * 1024 * 1024;
 /// The owners that every run gets a channel to.
 const OWNERS: [(EdgeName, Role); 4] = [
     (EdgeName::Store, Role::Store),
@@ -32,6 +34,11 @@ const OWNERS: [(EdgeName, Role); 4] = [
     (EdgeName::Egress, Role::Egress),
     (EdgeName::AppBridge, Role::AppBridge),
 ];
+
+/// True when one more input of this size may wait.
+fn has_room(waiting: impl Iterator<Item = u64>, more: u64) -> bool {
+    waiting.fold(more, u64::saturating_add) <= MAX_WAITING_BYTES
+}
 
 impl Supervisor {
     /// A channel worker's wish.
@@ -91,6 +98,11 @@ impl Supervisor {
         if self.runs.len() >= MAX_RUNS {
             let message =
                 format!("{MAX_RUNS} runs are at work or waiting already; try again later");
+            return Err(Fault::new("queue_full", message));
+        }
+        let waiting = self.runs.values().map(Run::input_bytes);
+        if !has_room(waiting, size_of_body(&input.0)) {
+            let message = "the messages that wait are too large together; try again later";
             return Err(Fault::new("queue_full", message));
         }
         let (ours, theirs) = ipc_proto::link::pair()
@@ -443,5 +455,24 @@ impl Supervisor {
             .values()
             .filter(|p| p.run.is_some() && p.state == State::Serving)
             .count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inputs_wait_up_to_a_bound_in_bytes() {
+        let half = MAX_WAITING_BYTES / 2;
+        assert!(has_room([].into_iter(), MAX_WAITING_BYTES));
+        assert!(has_room([half].into_iter(), half));
+        assert!(!has_room([half, 1].into_iter(), half));
+        assert!(!has_room([u64::MAX].into_iter(), 1));
+        let sealed = Body::Sealed(7);
+        assert_eq!(
+            size_of_body(&sealed) + size_of_body(&Body::Inline(vec![0; 3])),
+            10
+        );
     }
 }
