@@ -370,13 +370,14 @@ fn a_restart_says_what_it_interrupted() {
                 .get(&format!("/threads/{thread}"))
                 .unwrap_or_default();
             let messages = view["messages"].as_array().cloned().unwrap_or_default();
-            messages.iter().any(|m| {
-                m["id"] == reply
-                    && m["status"] == "interrupted"
-                    && m["failure"]["message"]
-                        .as_str()
-                        .is_some_and(|text| text.contains("interrupted"))
-            })
+            let Some(m) = messages.iter().find(|m| m["id"] == reply) else {
+                return false;
+            };
+            let said = m["failure"]["message"].as_str().unwrap_or_default();
+            // Where the daemon dies, the run may go before the console, which then has the time to
+            // say so.
+            let lost = m["status"] == "failed" && m["failure"]["kind"] == "worker_lost";
+            lost || (m["status"] == "interrupted" && said.contains("interrupted"))
         })
         .unwrap();
     };
