@@ -78,13 +78,14 @@ export function Composer(props: ComposerProps): ReactNode {
       return;
     }
     setSending(true);
+    // At once: what is written from now on is the next message.
+    setText("");
     try {
       await props.onSend({ text, attachments: uploads.ids, ...(model === "" ? {} : { model }) });
-      setText("");
-      keep(draft, "");
       uploads.clear();
     } catch (error) {
-      // The text stays: nothing that was written is lost.
+      // Nothing that was written is lost.
+      setText((since) => (since === "" ? text : `${text}\n${since}`));
       notify(sentence(error), "bad");
     } finally {
       setSending(false);
