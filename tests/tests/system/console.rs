@@ -364,7 +364,7 @@ fn a_restart_says_what_it_interrupted() {
     let base = browser.base().to_owned();
     let thread = browser.thread().unwrap();
     let hang = json!({ "text": "[[mock:hang]]" });
-    let interrupted = |browser: &Browser, reply: &str| {
+    let interrupted = |browser: &Browser, reply: &str, or_lost: bool| {
         wait_for("the answer is interrupted", || {
             let view = browser
                 .get(&format!("/threads/{thread}"))
@@ -377,7 +377,7 @@ fn a_restart_says_what_it_interrupted() {
             // Where the daemon dies, the run may go before the console, which then has the time to
             // say so.
             let lost = m["status"] == "failed" && m["failure"]["kind"] == "worker_lost";
-            lost || (m["status"] == "interrupted" && said.contains("interrupted"))
+            (or_lost && lost) || (m["status"] == "interrupted" && said.contains("interrupted"))
         })
         .unwrap();
     };
@@ -392,7 +392,7 @@ fn a_restart_says_what_it_interrupted() {
     daemon.kill(old).unwrap();
     daemon.wait_replaced("channel-console", old).unwrap();
     assert_eq!(browser.base(), base);
-    interrupted(&browser, &reply);
+    interrupted(&browser, &reply, false);
     assert_eq!(
         browser.finished(&thread, &reply).unwrap()["status"],
         "interrupted"
@@ -414,7 +414,7 @@ fn a_restart_says_what_it_interrupted() {
     daemon.kill_daemon().unwrap();
     daemon.restart().unwrap();
     let moved = browser.moved(&daemon.listener("channel-console").unwrap());
-    interrupted(&moved, &reply);
+    interrupted(&moved, &reply, true);
 }
 
 #[test]
