@@ -1,0 +1,16 @@
+//! One durable continuation: what is kept of it, in which form, and what may become of it. All of it
+//! is pure: no file, no socket, no clock, no randomness of its own.
+#![forbid(unsafe_code)]
+
+pub mod canonical;
+pub mod record;
+pub mod time;
+pub mod validate;
+
+pub use canonical::Payload;
+pub use record::{
+    CompletionKind, ContextRef, LastError, Mode, OriginContextState, Receipt, ReceiptKind, Record,
+    State,
+};
+pub use time::Time;
+pub use validate::Invalid;
