@@ -10,6 +10,7 @@ pub mod keeper;
 pub mod live;
 pub mod login;
 pub mod pages;
+pub mod proxy;
 pub mod router;
 pub mod sessions;
 pub mod streams;
@@ -70,7 +71,7 @@ pub async fn run(mut starting: Starting, settings: ConsoleSettings) -> Result<()
         keeper: keeper.clone(),
         sessions: sessions.clone(),
         turns: turns.clone(),
-        hints,
+        hints: hints.clone(),
         lookout: runs,
         stopping: stopping.clone(),
     });
@@ -84,13 +85,19 @@ pub async fn run(mut starting: Starting, settings: ConsoleSettings) -> Result<()
         tokio::select! {
             () = &mut serving => return Ok(()),
             event = inbox.recv() => match event {
-                Some(Event::Granted(granted)) => connect(&keeper, granted),
+                Some(Event::Granted(granted)) => {
+                    connect(&keeper, granted);
+                    // Another process answers: the daemon's status is another.
+                    hints.tell(&hints::Hint::Status);
+                }
                 Some(Event::Operate { request, order }) => {
                     let (control, sessions) = (control.clone(), sessions.clone());
                     tokio::spawn(operate(control, sessions, request, order));
                 }
                 Some(Event::Drain) => {
                     stop.send_replace(true);
+                    let turns = turns.clone();
+                    tokio::spawn(async move { turns.leave().await });
                 }
                 Some(Event::Shutdown) | None => break,
                 Some(_) => {}

@@ -7,7 +7,7 @@ use super::live::shown;
 use super::login::set_cookie;
 use super::turns::{MAX_TURN_FILES, NewTurn, Turns, now};
 use super::uploads::{MAX_FILE, Uploads};
-use super::{Names, Sessions, files, pages, streams};
+use super::{Names, Sessions, files, pages, proxy, streams};
 use crate::intake::{Intake, refuse};
 use axum::Router;
 use axum::body::Body;
@@ -29,7 +29,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
+use tokio::time::Instant;
 use uuid::Uuid;
 use worker_kit::{Control, ControlError};
 
@@ -45,6 +46,9 @@ const REQUEST_TIME: Duration = Duration::from_secs(300);
 pub const MAX_STREAMS: usize = 64;
 /// Looks at the daemon under way at once.
 const MAX_LOOKS: usize = 8;
+/// How old the daemon's status may be that is shown: every open page asks for it again and again,
+/// and for the supervisor it is work.
+const STATUS_AGE: Duration = Duration::from_secs(1);
 /// Bytes of a body over its bound that are read and dropped.
 const MAX_DRAIN: usize = 32 * 1024 * 1024;
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
@@ -77,6 +81,7 @@ pub struct Console {
     streams: Arc<Semaphore>,
     looks: Semaphore,
     lookout: Arc<dyn Lookout>,
+    status: AsyncMutex<Option<(Instant, Value)>>,
     stopping: watch::Receiver<bool>,
 }
 
@@ -124,6 +129,7 @@ pub fn router(pieces: Pieces) -> Router {
         streams: Arc::new(Semaphore::new(MAX_STREAMS)),
         looks: Semaphore::new(MAX_LOOKS),
         lookout,
+        status: AsyncMutex::default(),
         stopping,
     };
     Router::new().fallback(serve).with_state(Arc::new(console))
@@ -320,6 +326,7 @@ impl Console {
                 let client = self.stream_client(session)?;
                 Ok(streams::hints(client, self.hints.subscribe()))
             }
+            ("GET", ["mcp-app-proxy"]) => Ok(proxy::document()),
             ("GET", ["search"]) => self.search(parts).await,
             ("GET", ["messages", message, "attachments", part]) => {
                 let integrity = parameter(parts, "integrity")
@@ -442,8 +449,12 @@ impl Console {
                 let wish: StopWish = self.json(parts, body).await?;
                 // Not with the request: a browser that leaves must not leave it half done.
                 let (turns, thread) = (self.turns.clone(), (*id).to_owned());
-                let stop = async move { turns.stop(&thread, wish.message_id.as_deref()).await };
-                if !tokio::spawn(stop).await.unwrap_or(false) {
+                let stop = async move {
+                    let reply = wish.message_id.as_deref();
+                    let here = turns.stop(&thread, reply).await;
+                    Ok::<_, ApiError>(here || turns.stop_elsewhere(&thread, reply).await?)
+                };
+                if !tokio::spawn(stop).await.unwrap_or(Ok(false))? {
                     return Err(ApiError::not_found("answer that is being written"));
                 }
                 Ok(answer(StatusCode::ACCEPTED, &json!({})))
@@ -471,10 +482,12 @@ impl Console {
     /// Where an answer stands that is written here is known here first.
     fn shown(&self, mut message: Message) -> Value {
         if let Some(turn) = self.turns.of_reply(&message.id) {
-            let standing = turn.standing();
-            if standing.is_open() {
-                message.status = standing;
-                message.failure = None;
+            match turn.ended() {
+                Some(ended) => message = ended,
+                None => {
+                    message.status = turn.standing();
+                    message.failure = None;
+                }
             }
         }
         shown(&message)
@@ -595,7 +608,11 @@ impl Console {
         };
         let busy = || Fault::new("busy", "too many looks at once; try again");
         let _permit = self.looks.try_acquire().map_err(|_| busy())?;
-        match self.lookout.look(at).await {
+        let seen = match at {
+            Look::Status => self.status().await,
+            at => self.lookout.look(at).await,
+        };
+        match seen {
             Ok(seen) => Ok(ok(&seen)),
             Err(ControlError::Refused(fault)) => Err(fault.into()),
             Err(e) => {
@@ -603,5 +620,18 @@ impl Console {
                 Err(ApiError::unavailable("daemon"))
             }
         }
+    }
+
+    /// What is young enough, or one look for all who wait.
+    async fn status(&self) -> Result<Value, ControlError> {
+        let mut kept = self.status.lock().await;
+        if let Some((at, seen)) = &*kept
+            && at.elapsed() < STATUS_AGE
+        {
+            return Ok(seen.clone());
+        }
+        let seen = self.lookout.look(Look::Status).await?;
+        *kept = Some((Instant::now(), seen.clone()));
+        Ok(seen)
     }
 }
