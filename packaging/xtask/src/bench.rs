@@ -100,6 +100,20 @@ const ROWS: &[Row] = &[
         takes: Some(&["bench-publish-many", "mono-artifact"]),
     },
     Row {
+        name: "download",
+        what: "20 MiB reply file from the web console, rehashed",
+        aim: Aim::Ratio(1.3),
+        program: Some(&["bench-download"]),
+        takes: None,
+    },
+    Row {
+        name: "stream",
+        what: "an answer of 2,000 deltas at the web console's client",
+        aim: Aim::Ratio(1.2),
+        program: Some(&["bench-stream"]),
+        takes: None,
+    },
+    Row {
         name: "memory",
         what: "PSS of all processes, idle",
         aim: Aim::Value(30.0),

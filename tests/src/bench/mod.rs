@@ -7,10 +7,12 @@
 mod bed;
 pub mod bubblewrap;
 mod http;
+mod model;
 mod samples;
 
 pub use bed::{Bed, Started, Worker};
-pub use http::Request;
+pub use http::{Answer, Request, exchange, swallow};
+pub use model::Model;
 pub use samples::{Figure, Samples};
 
 /// Ends a measuring program: the figure on standard output, or the reason on standard error.

@@ -7,12 +7,11 @@
 //! without a pause stands beside it.
 #![forbid(unsafe_code)]
 
-use anyhow::{Context, Result};
-use mono_tests::bench::{Figure, Request, Samples, report};
+use anyhow::Result;
+use mono_tests::bench::{Figure, Model, Request, Samples, report};
 use mono_tests::daemon::{Daemon, Setup, programs};
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Turns before the first one that counts.
@@ -35,41 +34,8 @@ fn main() -> ExitCode {
     })
 }
 
-/// The model service in a process of its own.
-struct Model {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Model {
-    fn start() -> Result<Self> {
-        let mut child = Command::new(programs().join("mock-model"))
-            .args(["--port", "0"])
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("mock-model can't be started; build it first")?;
-        let mut line = String::new();
-        let stdout = child.stdout.take().context("no output")?;
-        BufReader::new(stdout).read_line(&mut line)?;
-        let address = line
-            .split("http://")
-            .nth(1)
-            .and_then(|rest| rest.split('/').next())
-            .with_context(|| format!("mock-model said {line:?}"))?
-            .parse()?;
-        Ok(Self { child, address })
-    }
-}
-
-impl Drop for Model {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 fn start(model: &Model, tool: bool) -> Result<(Daemon, SocketAddr)> {
-    let mut setup = Setup::new()?.model(model.address, "openai-chat");
+    let mut setup = Setup::new()?.model(model.address(), "openai-chat");
     if tool {
         let folder = programs();
         setup = setup.server("fixture", &folder.join("mcp-fixture"), &[], &[&folder]);
@@ -94,7 +60,7 @@ fn one(tool: bool) -> Result<Figure> {
         (None, "hello", "pong")
     };
     let through = Request::new(api, "agent", conversation, message, expected);
-    let direct = Request::new(model.address, "mock-1", None, "hello", "pong");
+    let direct = Request::new(model.address(), "mock-1", None, "hello", "pong");
     let [mut turns, mut directly, mut without_pause] = [const { Samples::new() }; 3];
     for round in 0..WARM_UP + ROUNDS {
         std::thread::sleep(PAUSE);
@@ -115,7 +81,7 @@ fn eight() -> Result<Figure> {
     let model = Model::start()?;
     let (_daemon, api) = start(&model, false)?;
     let through = Request::new(api, "agent", None, "hello", "pong");
-    let direct = Request::new(model.address, "mock-1", None, "hello", "pong");
+    let direct = Request::new(model.address(), "mock-1", None, "hello", "pong");
     let [mut turns, mut directly] = [const { Samples::new() }; 2];
     for round in 0..1 + ROUNDS_OF_EIGHT {
         std::thread::sleep(4 * PAUSE);

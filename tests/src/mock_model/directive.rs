@@ -60,6 +60,8 @@ pub(super) struct Behaviour {
     pub(super) thought: Option<String>,
     pub(super) delay: Duration,
     pub(super) gap: Duration,
+    /// Characters of one delta.
+    pub(super) piece: Option<usize>,
     pub(super) refuse: Option<Refuse>,
     /// Refuse so the first n times that `key` is seen.
     pub(super) flaky: Option<(u64, Refuse)>,
@@ -98,6 +100,7 @@ pub(super) fn behaviour(api: Api, model: &str, turns: &[Turn], tools: &[String])
         thought: None,
         delay: Duration::ZERO,
         gap: Duration::ZERO,
+        piece: None,
         refuse: None,
         flaky: None,
         cut: None,
@@ -150,6 +153,7 @@ pub(super) fn behaviour(api: Api, model: &str, turns: &[Turn], tools: &[String])
             }
             "delay" => b.delay = Duration::from_millis(number(0, 1000)),
             "gap" => b.gap = Duration::from_millis(number(0, 50)),
+            "piece" => b.piece = Some(count(0).max(1)),
             "status" => b.refuse = Some(refuse(words.first(), words.get(1), 500)),
             "flaky" => b.flaky = Some((number(0, 1), refuse(words.get(1), words.get(2), 503))),
             "cut" => b.cut = Some(count(0)),

@@ -12,6 +12,7 @@
 //! | `[[mock:echo]]` | its text repeats the last tool result |
 //! | `[[mock:long 5000]]` | answers that many words |
 //! | `[[mock:delay 2000]]`, `[[mock:gap 50]]` | milliseconds before the answer; between stream events |
+//! | `[[mock:piece 5]]` | cuts its answer into events of that many characters |
 //! | `[[mock:status 429 7]]` | refuses with that status, and `retry-after` if a second number is there |
 //! | `[[mock:flaky 2 503 0]]` | refuses so the first two times that it sees this message, then works |
 //! | `[[mock:cut 2]]` | drops the connection after two stream events |

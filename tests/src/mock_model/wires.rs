@@ -74,11 +74,13 @@ impl Frame<'_> {
     }
 }
 
-/// Pieces of about 24 characters, more when that would be hundreds of events.
-fn pieces(text: &str) -> Vec<String> {
+/// Pieces of the wished length, else of about 24 characters, more when that would be hundreds of
+/// events.
+fn pieces(b: &Behaviour, text: &str) -> Vec<String> {
     let chars: Vec<char> = text.chars().collect();
+    let usual = 24.max(chars.len() / 256);
     chars
-        .chunks(24.max(chars.len() / 256))
+        .chunks(b.piece.unwrap_or(usual))
         .map(|piece| piece.iter().collect())
         .collect()
 }
@@ -123,7 +125,7 @@ fn chat_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
     let mut out = vec![delta(json!({"role": "assistant", "content": ""}))];
     if let Some(thought) = &b.thought {
         out.extend(
-            pieces(thought)
+            pieces(b, thought)
                 .into_iter()
                 .map(|p| delta(json!({"reasoning_content": p}))),
         );
@@ -131,7 +133,7 @@ fn chat_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
     match &b.said {
         Said::Text(text) => {
             out.extend(
-                pieces(text)
+                pieces(b, text)
                     .into_iter()
                     .map(|p| delta(json!({"content": p}))),
             );
@@ -141,7 +143,7 @@ fn chat_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
                 "index": 0, "id": frame.id("call"), "type": "function",
                 "function": {"name": name, "arguments": ""},
             }]})));
-            out.extend(pieces(arguments).into_iter().map(|p| {
+            out.extend(pieces(b, arguments).into_iter().map(|p| {
                 delta(json!({"tool_calls": [{"index": 0, "function": {"arguments": p}}]}))
             }));
         }
@@ -201,7 +203,7 @@ fn responses_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
         json!({"response": response(frame, "in_progress", None)}),
     );
     if let Some(thought) = &b.thought {
-        for p in pieces(thought) {
+        for p in pieces(b, thought) {
             let data = json!({"item_id": frame.id("rs"), "output_index": 0, "summary_index": 0, "delta": p});
             event("response.reasoning_summary_text.delta", data);
         }
@@ -223,7 +225,7 @@ fn responses_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
                 data["content_index"] = 0.into();
                 data
             };
-            for p in pieces(text) {
+            for p in pieces(b, text) {
                 event("response.output_text.delta", part(json!({"delta": p})));
             }
             event("response.output_text.done", part(json!({"text": text})));
@@ -235,7 +237,7 @@ fn responses_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
                 json!({"output_index": index, "item": begun}),
             );
             let id = &item["id"];
-            for p in pieces(arguments) {
+            for p in pieces(b, arguments) {
                 let data = json!({"item_id": id, "output_index": index, "delta": p});
                 event("response.function_call_arguments.delta", data);
             }
@@ -309,7 +311,7 @@ fn messages_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
     event("message_start", json!({"message": message_shell(frame)}));
     event("ping", json!({}));
     if let Some(thought) = &b.thought {
-        let deltas = pieces(thought)
+        let deltas = pieces(b, thought)
             .into_iter()
             .map(|p| json!({"type": "thinking_delta", "thinking": p}))
             .collect();
@@ -323,7 +325,7 @@ fn messages_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
     let index = usize::from(b.thought.is_some());
     match &b.said {
         Said::Text(text) => {
-            let deltas = pieces(text)
+            let deltas = pieces(b, text)
                 .into_iter()
                 .map(|p| json!({"type": "text_delta", "text": p}))
                 .collect();
@@ -337,7 +339,7 @@ fn messages_events(frame: &Frame<'_>, b: &Behaviour) -> Vec<Event> {
         Said::Call { arguments, .. } => {
             let mut begun = message_block(frame, &b.said);
             begun["input"] = json!({});
-            let deltas = pieces(arguments)
+            let deltas = pieces(b, arguments)
                 .into_iter()
                 .map(|p| json!({"type": "input_json_delta", "partial_json": p}))
                 .collect();
