@@ -1,7 +1,7 @@
 //! A turn through `monoctl send --json`.
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
@@ -64,6 +64,24 @@ pub struct Sending {
     events: Vec<Value>,
 }
 
+/// What a frame tells: an event is what it holds, an end its message or its failure.
+fn told(mut frame: Value) -> Value {
+    match frame["type"].as_str() {
+        Some("event") => match &frame["event"]["kind"] {
+            kind if kind == "run_started" => {
+                json!({ "type": "started", "run": frame["event"]["run"] })
+            }
+            _ => frame["event"].take(),
+        },
+        Some("finish") => frame["message"].take(),
+        Some("error") => {
+            let error = frame["failure"].take();
+            json!({ "ok": false, "run": error["run"], "error": error })
+        }
+        _ => frame,
+    }
+}
+
 impl Sending {
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
@@ -95,7 +113,8 @@ impl Sending {
         if self.lines.read_line(&mut line)? == 0 {
             return Ok(None);
         }
-        let event: Value = serde_json::from_str(&line).with_context(|| line.clone())?;
+        let frame: Value = serde_json::from_str(&line).with_context(|| line.clone())?;
+        let event = told(frame);
         self.events.push(event.clone());
         Ok(Some(event))
     }

@@ -253,12 +253,13 @@ fn once(daemon: &Daemon, folder: &Path) -> Result<bool> {
         .filter_map(|l| serde_json::from_str(&l).ok())
         .collect();
     let sent = child.wait()?;
-    let finish = lines.last().cloned().unwrap_or(Value::Null);
+    let last = lines.last().cloned().unwrap_or(Value::Null);
+    let finish = &last["message"];
     let mut problems = Vec::new();
     if !sent.success() || finish["ok"] != true {
-        problems.push(format!("the turn failed: {finish}"));
+        problems.push(format!("the turn failed: {last}"));
     }
-    let attachment = check_attachment(daemon, folder, &finish, &mut problems);
+    let attachment = check_attachment(daemon, folder, finish, &mut problems);
     let tool = mcp_call(&lines, &mut problems);
     let status = daemon.status()?;
     check_workers(&status, &mut problems);
@@ -322,7 +323,8 @@ fn check_attachment(
 }
 
 fn mcp_call(lines: &[Value], problems: &mut Vec<String>) -> Value {
-    let call = lines.iter().find(|l| {
+    let mut events = lines.iter().map(|line| &line["event"]);
+    let call = events.find(|l| {
         l["type"] == "tool_call_completed" && l["name"].as_str().is_some_and(|n| n.contains("echo"))
     });
     match call {

@@ -272,11 +272,11 @@ fn roles() -> clap::builder::PossibleValuesParser {
 #[derive(Debug, Args)]
 #[command(
     after_help = "The answer goes to standard output; tool calls, warnings and files to standard error.\n\
-        With --json every event is a line, and the last line is {ok, run, text, parts, usage, model}\n\
-        or {ok: false, run, error}.\n\n\
+        With --json every line is a frame of the operator's protocol, and the last one of type\n\
+        finish, with a message of {ok, run, text, parts, usage, model}, or error, with a failure.\n\n\
         Examples:\n  monoctl send \"Summarise README.md\"\n  git diff | monoctl send --new -\n  \
         monoctl send --file chart.png \"What does this chart say?\"\n  \
-        monoctl send --conversation plan --json \"Go on\" | tail -n1 | jq -r .text"
+        monoctl send --conversation plan --json \"Go on\" | tail -n1 | jq -r .message.text"
 )]
 pub(crate) struct Send {
     /// The message; `-` reads it from standard input

@@ -273,6 +273,7 @@ impl Machine {
     pub(crate) fn turn(&self) -> String {
         let events = self.sh("monoctl send --new --json demo");
         let last: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+        let last = &last["message"];
         assert_eq!(last["ok"], true, "{events}");
         let id = last["parts"][0]["id"]
             .as_str()

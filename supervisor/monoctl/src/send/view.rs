@@ -1,4 +1,5 @@
-//! How a run's events are shown: lines of JSON for scripts, or the answer with its activity.
+//! How a run's events are shown: frames of the operator's protocol for scripts, or the answer with
+//! its activity.
 
 use crate::error::CtlError;
 use crate::screen::{Colour, Screen};
@@ -6,6 +7,8 @@ use crate::terminal::{duration, safe_line, shell_word, size};
 use ipc_proto::Body;
 use ipc_proto::edges::egress::ProviderStage;
 use ipc_proto::edges::events::RunEvent;
+use ipc_proto::operator_events::{event_frame, frame};
+use ipc_proto::operator_frames::Frame;
 use ipc_proto::reply::ReplyPart;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -28,7 +31,7 @@ pub(crate) struct View<'a> {
     run: String,
     raw: bool,
     screen: &'a mut Screen,
-    /// The text that stands on the screen and counts.
+    /// The text that was shown or told, and counts.
     shown: String,
     /// A part of the answer that was shown is void: the whole comes at the end.
     broken: bool,
@@ -76,10 +79,11 @@ impl<'a> View<'a> {
                     }
                 };
                 if self.screen.is_json() {
-                    self.screen.json(&json!({
+                    let whole = json!({
                         "ok": true, "run": self.run, "text": text, "parts": parts,
                         "usage": usage, "model": model,
-                    }))?;
+                    });
+                    self.tell_finish(text, whole)?;
                 } else {
                     self.finish(&text)?;
                     for part in &parts {
@@ -100,13 +104,39 @@ impl<'a> View<'a> {
                 // The parts come again, complete and in order, with the end.
                 if self.screen.is_json() {
                     let part = part_of(part, &mut fds);
-                    self.screen.json(&json!({ "type": "part", "part": part }))?;
+                    let told = event_frame(json!({ "type": "part", "part": part }));
+                    self.tell_all(told)?;
                 }
                 Ok(None)
             }
-            other if self.screen.is_json() => self.screen.json(&line_of(other)).map(|()| None),
+            other if self.screen.is_json() => {
+                match &other {
+                    RunEvent::Append { text } => self.shown.push_str(text),
+                    RunEvent::Replace { text } => self.shown.clone_from(text),
+                    _ => {}
+                }
+                self.tell_all(frame(other)).map(|()| None)
+            }
             other => self.show(other).map(|()| None),
         }
+    }
+
+    fn tell_all(&mut self, frames: impl IntoIterator<Item = Frame>) -> Result<(), CtlError> {
+        for frame in frames.into_iter().flat_map(Frame::fit) {
+            self.screen.json(&frame)?;
+        }
+        Ok(())
+    }
+
+    /// The last frame may have to lose text: what was told before it is then the whole of it.
+    fn tell_finish(&mut self, text: String, whole: Value) -> Result<(), CtlError> {
+        let message = object(whole);
+        let last = Frame::Finish { message }.fit();
+        let is_cut = |frame: &Frame| matches!(frame, Frame::Finish { message } if message.contains_key("truncated"));
+        if last.iter().any(is_cut) && self.shown != text {
+            self.tell_all([Frame::Replace { text }])?;
+        }
+        self.tell_all(last)
     }
 
     /// The run's process or its channel is gone.
@@ -122,10 +152,10 @@ impl<'a> View<'a> {
 
     fn failed(&mut self, cancelled: bool, kind: &str, message: &str) -> Result<(), CtlError> {
         if self.screen.is_json() {
-            return self.screen.json(&json!({
-                "ok": false, "run": self.run,
-                "error": { "kind": kind, "message": message, "cancelled": cancelled },
+            let failure = object(json!({
+                "kind": kind, "message": message, "cancelled": cancelled, "run": self.run,
             }));
+            return self.tell_all([Frame::Error { failure }]);
         }
         self.screen.end_line()?;
         let word = self
@@ -263,6 +293,19 @@ pub(crate) fn part_line(part: &ReplyPart) -> String {
             shell_word(&reference.id),
             shell_word(&name.replace('/', "_")),
         ),
+        ReplyPart::McpApp {
+            invocation_id,
+            server_name,
+            tool_name,
+            title,
+            ..
+        } => format!(
+            "[app] {} ({} of {}) — it opens in the web console; monoctl apps show {}",
+            safe_line(title.as_deref().unwrap_or(tool_name), 240),
+            safe_line(tool_name, 128),
+            safe_line(server_name, 64),
+            shell_word(invocation_id),
+        ),
         ReplyPart::Failure { code, message, .. } => {
             format!(
                 "[failed] {} ({})",
@@ -277,54 +320,10 @@ fn part_of(part: Body, fds: &mut VecDeque<OwnedFd>) -> Option<ReplyPart> {
     part.unpack_json(fds, MAX_PART).ok()
 }
 
-/// An event as an object; the last two are made elsewhere.
-fn line_of(event: RunEvent) -> Value {
-    match event {
-        RunEvent::Started { run } => json!({ "type": "started", "run": run }),
-        RunEvent::Append { text } => json!({ "type": "append", "text": text }),
-        RunEvent::Replace { text } => json!({ "type": "replace", "text": text }),
-        RunEvent::Thought { text } => json!({ "type": "assistant_thought", "text": text }),
-        RunEvent::ToolStarted {
-            id,
-            name,
-            arguments,
-        } => {
-            json!({ "type": "tool_call_started", "id": id, "name": name, "arguments": arguments })
-        }
-        RunEvent::ToolProgress {
-            id,
-            progress,
-            total,
-            message,
-        } => json!({
-            "type": "tool_call_progress", "id": id, "progress": progress, "total": total, "message": message
-        }),
-        RunEvent::ToolCompleted {
-            id,
-            name,
-            ok,
-            preview,
-            duration_ms,
-        } => json!({
-            "type": "tool_call_completed", "id": id, "name": name, "ok": ok, "preview": preview,
-            "durationMs": duration_ms
-        }),
-        RunEvent::UsageUpdate { usage } => json!({
-            "type": "usage_update", "cumulativeUsd": usage.cost_usd,
-            "tokens": { "input": usage.input, "output": usage.output,
-                "cacheRead": usage.cache_read, "cacheCreation": usage.cache_creation }
-        }),
-        RunEvent::ProviderStatus {
-            stage,
-            model,
-            detail,
-        } => {
-            json!({ "type": "provider_status", "status": stage, "model": model, "detail": detail })
-        }
-        RunEvent::Warning { code, message } => {
-            json!({ "type": "runtime_warning", "code": code, "message": message })
-        }
-        RunEvent::Part { .. } | RunEvent::Finish { .. } | RunEvent::Failed { .. } => Value::Null,
+fn object(value: Value) -> serde_json::Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => serde_json::Map::new(),
     }
 }
 
@@ -450,54 +449,49 @@ mod tests {
             .lines()
             .map(|l| serde_json::from_str(l).unwrap())
             .collect();
-        assert_eq!(lines[0], json!({"type": "started", "run": "run-1"}));
+        let started = json!({"type": "runtime_telemetry", "kind": "run_started", "run": "run-1"});
+        assert_eq!(lines[0], json!({"type": "event", "event": started}));
         assert_eq!(lines[1], json!({"type": "append", "text": "hi"}));
-        assert_eq!(lines[2]["part"]["reference"]["id"], "opaque1");
-        assert_eq!(
-            lines[3],
-            json!({"ok": true, "run": "run-1", "text": "hi", "parts": [attachment("a.csv")],
-                "usage": Usage { input: 3, output: 2, ..Usage::default() }, "model": "demo:scripted"})
-        );
+        assert_eq!(lines[2]["event"]["part"]["reference"]["id"], "opaque1");
+        let message = json!({
+            "ok": true, "run": "run-1", "text": "hi", "parts": [attachment("a.csv")],
+            "usage": Usage { input: 3, output: 2, ..Usage::default() }, "model": "demo:scripted",
+        });
+        assert_eq!(lines[3], json!({"type": "finish", "message": message}));
         assert!(err.is_empty() && lines.len() == 4 && end == Some(End::Committed));
     }
 
+    /// The text that a reader of the frames has in the end.
+    fn read_whole(out: &str) -> String {
+        let mut text = String::new();
+        for line in out.lines() {
+            assert!(line.len() <= ipc_proto::operator_frames::MAX_FRAME);
+            let frame: Value = serde_json::from_str(line).unwrap();
+            let piece = frame["text"].as_str().unwrap_or_default();
+            match frame["type"].as_str().unwrap() {
+                "append" => text += piece,
+                "replace" => text = s(piece),
+                "finish" if frame["message"]["truncated"] != true => {
+                    text = s(frame["message"]["text"].as_str().unwrap());
+                }
+                _ => {}
+            }
+        }
+        text
+    }
+
     #[test]
-    fn every_event_is_a_line_with_a_type() {
-        for event in [
-            RunEvent::Replace { text: s("x") },
-            RunEvent::Thought { text: s("x") },
-            RunEvent::ToolStarted {
-                id: s("1"),
-                name: s("n"),
-                arguments: s("{}"),
-            },
-            RunEvent::ToolProgress {
-                id: s("1"),
-                progress: 0.0,
-                total: None,
-                message: None,
-            },
-            RunEvent::ToolCompleted {
-                id: s("1"),
-                name: s("n"),
-                ok: true,
-                preview: s(""),
-                duration_ms: 0,
-            },
-            RunEvent::UsageUpdate {
-                usage: Usage::default(),
-            },
-            RunEvent::ProviderStatus {
-                stage: ProviderStage::RetryStarted,
-                model: s("m"),
-                detail: None,
-            },
-            RunEvent::Warning {
-                code: s("c"),
-                message: s("m"),
-            },
+    fn a_long_answer_is_told_whole_in_frames_within_the_cap() {
+        let long = "é\n".repeat(400_000);
+        let half = &long[..600_000];
+        for before in [
+            vec![],
+            vec![append(half)],
+            vec![append(half), append(&long[600_000..])],
         ] {
-            assert!(line_of(event.clone())["type"].is_string(), "{event:?}");
+            let events = before.into_iter().chain([finish(&long, &[])]).collect();
+            let (out, _, end) = play(true, false, events);
+            assert!(read_whole(&out) == long && end == Some(End::Committed));
         }
     }
 
@@ -517,8 +511,9 @@ mod tests {
         let (out, ..) = play(true, false, vec![failed()]);
         assert_eq!(
             serde_json::from_str::<Value>(&out).unwrap(),
-            json!({"ok": false, "run": "run-1",
-                "error": {"kind": "provider_auth", "message": "No.\u{1b}c", "cancelled": false}})
+            json!({"type": "error", "failure": {
+                "kind": "provider_auth", "message": "No.\u{1b}c", "cancelled": false, "run": "run-1",
+            }})
         );
     }
 

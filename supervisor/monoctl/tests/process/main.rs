@@ -176,6 +176,8 @@ fn a_turn_streams_to_standard_output_and_its_activity_beside_it() {
         &["send", "--json", "--conversation", "plan", "hi"],
     ));
     let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(last["type"], "finish");
+    let last = &last["message"];
     let mut keys: Vec<_> = last.as_object().unwrap().keys().cloned().collect();
     keys.sort();
     assert_eq!(keys, ["model", "ok", "parts", "run", "text", "usage"]);
