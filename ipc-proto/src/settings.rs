@@ -3,6 +3,7 @@
 //! Travels as JSON in `Welcome`. Secrets are never in here; they come as named descriptors.
 
 use crate::callbacks::CallbackHosts;
+use crate::rooms::Reserved;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -189,6 +190,8 @@ pub struct OpenaiSettings {
     pub model_id: String,
     /// True when a bearer is required; the secret comes as the descriptor `bearer`.
     pub bearer: bool,
+    /// Conversations that clients can't name.
+    pub reserved: Reserved,
 }
 
 /// Settings of the web console (facts 2.9).

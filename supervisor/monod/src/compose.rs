@@ -5,6 +5,7 @@
 
 use ipc_proto::Role;
 use ipc_proto::callbacks::CallbackHosts;
+use ipc_proto::rooms::Reserved;
 use ipc_proto::settings::{
     AppBridgeSettings, ArtifactSettings, ConsoleSettings, EgressSettings, McpServerSettings,
     McpTransport, ModelChoice, OpenaiSettings, ProviderSettings, RoleSettings, RunSettings,
@@ -320,6 +321,7 @@ fn openai(
         base_path: api.base_path.clone(),
         model_id: api.model_id.clone(),
         bearer: api.api_key.is_some(),
+        reserved: given_to_endpoints(config),
     };
     Ok((RoleSettings::ChannelOpenai(settings), descriptors))
 }
@@ -349,6 +351,13 @@ fn console(config: &Config) -> ConsoleSettings {
         models,
         max_reply_bytes: MAX_REPLY_FILE,
     }
+}
+
+/// Conversations of webhook endpoints: no client of another door goes on in them.
+fn given_to_endpoints(config: &Config) -> Reserved {
+    let webhook = &config.webhook;
+    let endpoints = webhook.endpoints.iter().filter(|_| webhook.enabled);
+    Reserved(endpoints.filter_map(|e| e.conversation_id.clone()).collect())
 }
 
 /// Models that requests may ask for beside the chain.

@@ -14,7 +14,8 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(value) = HeaderValue::from_bytes(value) {
         headers.insert(HeaderName::from_static("x-conversation-id"), value);
     }
-    match parse(body, &headers, "agent") {
+    let reserved = ipc_proto::rooms::Reserved(vec!["deploys".to_owned()]);
+    match parse(body, &headers, "agent", &reserved) {
         Ok(request) => assert!(!request.input.content.is_empty()),
         // An error is always JSON that a client can read.
         Err(error) => assert!(error.json().starts_with('{')),

@@ -13,6 +13,7 @@ fuzz_target!(|bytes: &[u8]| {
             public: vec!["hooks.example".to_owned()],
             private: vec!["127.0.0.1:80".to_owned()],
         },
+        reserved: ipc_proto::rooms::Reserved(vec!["c".to_owned()]),
     };
     for own in [false, true] {
         let set = |text: &str| own.then(|| text.to_owned());

@@ -3,6 +3,7 @@
 use super::error::ApiError;
 use http::HeaderMap;
 use ipc_proto::ConversationId;
+use ipc_proto::rooms::{OPENAI, Reserved};
 use serde_json::{Map, Value};
 
 /// Names looked for in `metadata` and then at the top level.
@@ -14,10 +15,12 @@ const HEADERS: [&str; 2] = ["x-openwebui-chat-id", "x-conversation-id"];
 /// `user` counts too), then the headers. Empty text and `null` name nothing.
 ///
 /// # Errors
-/// When the first name found holds no valid id: to go on would put the message elsewhere.
+/// When the first name found holds no valid id, or one that is not for this channel's clients: to
+/// go on would put the message elsewhere.
 pub fn resolve(
     body: &Map<String, Value>,
     headers: &HeaderMap,
+    reserved: &Reserved,
 ) -> Result<Option<ConversationId>, ApiError> {
     let metadata = match body.get("metadata") {
         None | Some(Value::Null) => None,
@@ -43,7 +46,7 @@ pub fn resolve(
         match value {
             None | Some(Value::Null) => {}
             Some(Value::String(text)) if text.is_empty() => {}
-            Some(Value::String(text)) => return parse(text, &param).map(Some),
+            Some(Value::String(text)) => return parse(text, &param, reserved).map(Some),
             Some(_) => {
                 return Err(ApiError::invalid(
                     &*param,
@@ -59,13 +62,17 @@ pub fn resolve(
         let text = std::str::from_utf8(value.as_bytes())
             .map_err(|_| ApiError::invalid(name, format!("The header {name} must be UTF-8.")))?;
         if !text.is_empty() {
-            return parse(text, name).map(Some);
+            return parse(text, name, reserved).map(Some);
         }
     }
     Ok(None)
 }
 
-fn parse(text: &str, param: &str) -> Result<ConversationId, ApiError> {
+fn parse(text: &str, param: &str, reserved: &Reserved) -> Result<ConversationId, ApiError> {
+    if !reserved.may_name(OPENAI, text) {
+        let message = format!("\"{param}\" is a conversation of another channel. Choose another.");
+        return Err(ApiError::invalid(param, message));
+    }
     ConversationId::parse(text).map_err(|e| ApiError::invalid(param, format!("\"{param}\": {e}.")))
 }
 
@@ -82,9 +89,13 @@ mod tests {
         for (name, value) in headers {
             map.append(*name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
         }
-        resolve(body.as_object().unwrap(), &map)
-            .map(|id| id.map(|id| id.to_string()))
-            .map_err(|e| e.param.unwrap())
+        resolve(
+            body.as_object().unwrap(),
+            &map,
+            &Reserved(vec!["deploys".into()]),
+        )
+        .map(|id| id.map(|id| id.to_string()))
+        .map_err(|e| e.param.unwrap())
     }
 
     /// Every place, from the strongest.
@@ -142,5 +153,17 @@ mod tests {
             found(json!({"chatId": "x".repeat(512)}), &[]),
             Ok(Some("x".repeat(512)))
         );
+    }
+    #[test]
+    fn nobody_goes_on_in_another_channels_conversation() {
+        for taken in ["web:t", "webhook:x", "terminal", "deploys"] {
+            let refused = Err("metadata.chat_id".to_owned());
+            assert_eq!(found(json!({"metadata": {"chat_id": taken}}), &[]), refused);
+            let refused = Err("x-conversation-id".to_owned());
+            assert_eq!(found(json!({}), &[("x-conversation-id", taken)]), refused);
+        }
+        for own in ["openai-api:x", "website"] {
+            assert_eq!(found(json!({"user": own}), &[]), Ok(Some(own.to_owned())));
+        }
     }
 }

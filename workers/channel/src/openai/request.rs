@@ -6,6 +6,7 @@ use super::transcript;
 use http::HeaderMap;
 use ipc_proto::ConversationId;
 use ipc_proto::edges::control::TurnInput;
+use ipc_proto::rooms::Reserved;
 use serde_json::{Map, Value};
 
 /// Fields that ask for what the agent does its own way; refused rather than ignored, because a
@@ -61,7 +62,12 @@ pub struct ChatRequest {
 ///
 /// # Errors
 /// Naming the field that can't be served.
-pub fn parse(body: &[u8], headers: &HeaderMap, model_id: &str) -> Result<ChatRequest, ApiError> {
+pub fn parse(
+    body: &[u8],
+    headers: &HeaderMap,
+    model_id: &str,
+    reserved: &Reserved,
+) -> Result<ChatRequest, ApiError> {
     let body: Value = serde_json::from_slice(body)
         .map_err(|e| ApiError::unreadable(format!("The body is not valid JSON: {e}.")))?;
     let Value::Object(body) = body else {
@@ -94,7 +100,7 @@ pub fn parse(body: &[u8], headers: &HeaderMap, model_id: &str) -> Result<ChatReq
             ));
         }
     };
-    let conversation = conversation::resolve(&body, headers)?;
+    let conversation = conversation::resolve(&body, headers, reserved)?;
     let transcript = transcript::read(body.get("messages"))?;
     let mut warnings = transcript.warnings;
     let ignored: Vec<_> = IGNORED
@@ -151,7 +157,12 @@ mod tests {
         for (key, value) in more.as_object().unwrap() {
             body[key] = value.clone();
         }
-        parse(body.to_string().as_bytes(), &HeaderMap::new(), "agent")
+        parse(
+            body.to_string().as_bytes(),
+            &HeaderMap::new(),
+            "agent",
+            &Reserved::default(),
+        )
     }
 
     #[test]
@@ -222,7 +233,7 @@ mod tests {
                 None,
             ),
         ] {
-            let error = parse(body, &HeaderMap::new(), "agent").unwrap_err();
+            let error = parse(body, &HeaderMap::new(), "agent", &Reserved::default()).unwrap_err();
             assert_eq!((error.status, error.param.as_deref()), (400, param));
         }
         for (more, param) in [
@@ -241,9 +252,14 @@ mod tests {
             "]".repeat(100_000)
         );
         assert_eq!(
-            parse(deep.as_bytes(), &HeaderMap::new(), "agent")
-                .unwrap_err()
-                .status,
+            parse(
+                deep.as_bytes(),
+                &HeaderMap::new(),
+                "agent",
+                &Reserved::default()
+            )
+            .unwrap_err()
+            .status,
             400
         );
     }
@@ -251,7 +267,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = parse(&bytes, &HeaderMap::new(), "agent");
+            let _ = parse(&bytes, &HeaderMap::new(), "agent", &Reserved::default());
         }
 
         #[test]

@@ -17,6 +17,7 @@ use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use ipc_proto::ConversationId;
 use ipc_proto::edges::control::Trigger;
+use ipc_proto::rooms::{OPENAI, Reserved};
 use ipc_proto::settings::OpenaiSettings;
 use serde::Serialize;
 use std::convert::Infallible;
@@ -38,6 +39,7 @@ const HEALTH: &str = "/healthz";
 pub struct Api {
     base: String,
     model_id: String,
+    reserved: Reserved,
     admission: Admission,
     bearer: Option<Bearer>,
     intake: Intake,
@@ -74,6 +76,7 @@ impl Api {
                 format!("/{base}")
             },
             model_id: settings.model_id.clone(),
+            reserved: settings.reserved.clone(),
             admission,
             bearer,
             intake: Intake::new(BODY_BUDGET_KIB),
@@ -190,12 +193,17 @@ async fn answer(shared: &Shared, request: Request, id: Uuid) -> Result<Response,
             return Err(refuse(body, error, unread.drain()).await);
         }
     };
-    let request = request::parse(&body, &parts.headers, &shared.api.model_id)
-        .map_err(IntoResponse::into_response)?;
+    let request = request::parse(
+        &body,
+        &parts.headers,
+        &shared.api.model_id,
+        &shared.api.reserved,
+    )
+    .map_err(IntoResponse::into_response)?;
     drop(body);
     let conversation = match request.conversation {
         Some(conversation) => conversation,
-        None => ConversationId::parse(&format!("openai-api:{id}"))
+        None => ConversationId::parse(&format!("{OPENAI}{id}"))
             .map_err(|e| ApiError::invalid("conversation_id", e.to_string()).into_response())?,
     };
     let wish = Wish {

@@ -26,6 +26,7 @@ fn settings(base: &str) -> OpenaiSettings {
         base_path: base.into(),
         model_id: "agent".into(),
         bearer: false,
+        reserved: Default::default(),
     }
 }
 

@@ -1,11 +1,13 @@
 //! Files that come with a request: images for the model, everything else for the run's folder.
 
 use super::error::Refusal;
+use super::fields::{First, is_object, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipc_proto::chat::Block;
 use ipc_proto::edges::control::InputFile;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 /// Most files of one request.
 pub const MAX_FILES: usize = 10;
@@ -25,60 +27,81 @@ pub struct Attached {
     pub files: Vec<InputFile>,
 }
 
+/// One file as it comes.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry<'a> {
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    media_type: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+}
+
+/// One more than are taken: enough to see that there are too many.
+type Entries<'a> = First<'a, { MAX_FILES + 1 }>;
+
 /// Reads `attachments`: a list of `{name, mediaType, data}` with base64 in `data`. `most` bounds the
 /// bytes of one file.
 ///
 /// # Errors
 /// A refusal that names the entry.
-pub fn read(value: Option<&Value>, most: u64) -> Result<Attached, Refusal> {
-    let list = match value {
-        None | Some(Value::Null) => return Ok(Attached::default()),
-        Some(Value::Array(list)) => list,
-        Some(_) => return Err(Refusal::invalid("\"attachments\" must be a list.")),
+pub fn read(list: Option<&RawValue>, most: u64) -> Result<Attached, Refusal> {
+    let Some(list) = list else {
+        return Ok(Attached::default());
     };
-    if list.len() > MAX_FILES {
+    let First(entries) = serde_json::from_str::<Entries<'_>>(list.get())
+        .map_err(|_| Refusal::invalid("\"attachments\" must be a list."))?;
+    if entries.len() > MAX_FILES {
         return Err(Refusal::invalid(format!(
             "A request may have at most {MAX_FILES} attachments."
         )));
     }
     let mut out = Attached::default();
-    for (index, entry) in list.iter().enumerate() {
+    for (index, entry) in entries.into_iter().enumerate() {
         let wrong = |what: &str| Refusal::invalid(format!("\"attachments[{index}]\" {what}"));
-        let text = |key: &str| entry.get(key).and_then(Value::as_str);
-        let name = text("name").ok_or_else(|| wrong("needs a \"name\"."))?;
-        if !is_name(name) {
+        let too_large = || {
+            Refusal::too_large(format!(
+                "\"attachments[{index}]\" has more than {most} bytes."
+            ))
+        };
+        let entry = Some(entry.get()).filter(|json| is_object(json));
+        let entry = entry.and_then(|json| serde_json::from_str::<Entry<'_>>(json).ok());
+        let entry = entry.ok_or_else(|| wrong("must be an object."))?;
+        let name = entry.name.and_then(text);
+        let name = name.ok_or_else(|| wrong("needs a \"name\"."))?;
+        if !is_name(&name) {
             return Err(wrong(
                 "has a \"name\" that is no plain file name of at most 240 bytes.",
             ));
         }
-        let media_type = text("mediaType").unwrap_or("application/octet-stream");
-        let media_type = media_type.to_ascii_lowercase();
+        let media_type = entry.media_type.and_then(text);
+        let media_type = media_type.map_or_else(
+            || "application/octet-stream".to_owned(),
+            |own| own.to_ascii_lowercase(),
+        );
         if !is_media_type(&media_type) {
             return Err(wrong("has a \"mediaType\" that is not type/subtype."));
         }
-        let data = text("data").ok_or_else(|| wrong("needs \"data\" in base64."))?;
+        let data = entry.data.and_then(text);
+        let data = data.ok_or_else(|| wrong("needs \"data\" in base64."))?;
         // Before it is decoded: three bytes for four characters, less the padding.
         let bytes = (data.len() as u64 / 4) * 3;
         if bytes.saturating_sub(2) > most {
-            return Err(Refusal::too_large(format!(
-                "\"attachments[{index}]\" has more than {most} bytes."
-            )));
+            return Err(too_large());
         }
-        match STANDARD.decode(data) {
+        match STANDARD.decode(&*data) {
             Ok(bytes) if bytes.len() as u64 <= most => {}
-            Ok(_) => {
-                return Err(Refusal::too_large(format!(
-                    "\"attachments[{index}]\" has more than {most} bytes."
-                )));
-            }
+            Ok(_) => return Err(too_large()),
             Err(_) => return Err(wrong("has \"data\" that is not base64.")),
         }
-        let data = data.to_owned();
+        let data = data.into_owned();
         if PICTURES.contains(&media_type.as_str()) {
             out.images.push(Block::Image { media_type, data });
         } else {
             out.files.push(InputFile {
-                name: name.to_owned(),
+                name: name.into_owned(),
                 media_type,
                 data,
             });
@@ -112,7 +135,13 @@ fn is_media_type(text: &str) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use serde_json::json;
+    use serde_json::value::to_raw_value;
+    use serde_json::{Value, json};
+
+    fn read(list: Option<&Value>, most: u64) -> Result<Attached, Refusal> {
+        let raw = list.map(|list| to_raw_value(list).unwrap());
+        super::read(raw.as_deref(), most)
+    }
 
     fn one(entry: Value) -> Result<Attached, u16> {
         read(Some(&json!([entry])), 6).map_err(|refusal| refusal.status)
@@ -144,7 +173,6 @@ mod tests {
             ]
         );
         assert_eq!(read(None, 6).unwrap(), Attached::default());
-        assert_eq!(read(Some(&Value::Null), 6).unwrap(), Attached::default());
     }
 
     #[test]
@@ -166,6 +194,7 @@ mod tests {
         for entry in [
             json!(null),
             json!("a"),
+            json!(["a", "text/plain", ""]),
             json!({}),
             json!({"data": ""}),
             json!({"name": "a"}),

@@ -4,6 +4,7 @@ pub mod attachment;
 pub mod callback;
 pub mod endpoints;
 pub mod error;
+pub mod fields;
 pub mod job;
 pub mod record;
 pub mod request;

@@ -2,17 +2,21 @@
 
 use super::attachment;
 use super::error::Refusal;
+use super::fields::{self, Fields};
 use ipc_proto::ConversationId;
 use ipc_proto::callbacks::CallbackHosts;
 use ipc_proto::chat::Block;
 use ipc_proto::edges::control::TurnInput;
+use ipc_proto::rooms::{self, Reserved};
 use ipc_proto::settings::WebhookEndpoint;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use url::Url;
 
 /// Longest text, and bytes of a body beside its attachments (facts 2.2: 1 MB).
 pub const MAX_TEXT: usize = 1024 * 1024;
-/// Bytes of the caller's metadata as JSON; it comes back with every answer.
+/// Bytes of the caller's metadata as it came; it comes back with every answer.
 const MAX_METADATA: usize = 16 * 1024;
 /// Longest address of a callback in bytes.
 const MAX_URL: usize = 2_048;
@@ -30,6 +34,8 @@ pub struct Limits {
     pub attachment_bytes: u64,
     /// Where results may be sent.
     pub callback_hosts: CallbackHosts,
+    /// Conversations that callers can't name.
+    pub reserved: Reserved,
 }
 
 /// A request that can be served.
@@ -56,12 +62,8 @@ pub fn parse(
     endpoint: &WebhookEndpoint,
     limits: &Limits,
 ) -> Result<Invocation, Refusal> {
-    let body: Value = serde_json::from_slice(body)
-        .map_err(|e| Refusal::invalid(format!("The body is not valid JSON: {e}.")))?;
-    let Value::Object(body) = body else {
-        return Err(Refusal::invalid("The body must be a JSON object."));
-    };
-    let text = string(&body, "text")?.unwrap_or_default();
+    let body = Fields::of(body)?;
+    let text = string(body.text, "text")?.unwrap_or_default();
     if text.trim().is_empty() {
         return Err(Refusal::invalid("\"text\" is required."));
     }
@@ -70,26 +72,17 @@ pub fn parse(
             "\"text\" has more than {MAX_TEXT} bytes."
         )));
     }
-    let metadata = match body.get("metadata") {
-        None | Some(Value::Null) => Map::new(),
-        Some(Value::Object(metadata)) => metadata.clone(),
-        Some(_) => return Err(Refusal::invalid("\"metadata\" must be an object.")),
-    };
-    if serde_json::to_vec(&metadata).map_or(true, |json| json.len() > MAX_METADATA) {
-        return Err(Refusal::too_large(format!(
-            "\"metadata\" has more than {MAX_METADATA} bytes."
-        )));
-    }
-    let attached = attachment::read(body.get("attachments"), limits.attachment_bytes)?;
+    let metadata = metadata(body.metadata)?;
+    let attached = attachment::read(body.attachments, limits.attachment_bytes)?;
     let text = match &endpoint.prompt {
         Some(prompt) => format!("{prompt}\n\n{text}"),
-        None => text.to_owned(),
+        None => text.into_owned(),
     };
     let mut content = vec![Block::Text { text }];
     content.extend(attached.images);
     Ok(Invocation {
         wait: wait(&body, endpoint)?,
-        conversation: conversation(&body, endpoint)?,
+        conversation: conversation(&body, endpoint, &limits.reserved)?,
         metadata,
         callback: callback(&body, endpoint, &limits.callback_hosts)?,
         input: TurnInput {
@@ -105,16 +98,26 @@ pub fn parse(
 }
 
 /// A member that is text; `null` and the empty text are none.
-fn string<'a>(body: &'a Map<String, Value>, key: &str) -> Result<Option<&'a str>, Refusal> {
-    match body.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
-        Some(_) => Err(Refusal::invalid(format!("\"{key}\" must be text."))),
-    }
+fn string<'a>(raw: Option<&'a RawValue>, key: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
+    let wrong = || Refusal::invalid(format!("\"{key}\" must be text."));
+    let text = raw.map(|raw| fields::text(raw).ok_or_else(wrong));
+    Ok(text.transpose()?.filter(|text| !text.is_empty()))
 }
 
-fn wait(body: &Map<String, Value>, endpoint: &WebhookEndpoint) -> Result<bool, Refusal> {
-    match string(body, "mode")? {
+fn metadata(raw: Option<&RawValue>) -> Result<Map<String, Value>, Refusal> {
+    let Some(raw) = raw else {
+        return Ok(Map::new());
+    };
+    if raw.get().len() > MAX_METADATA {
+        return Err(Refusal::too_large(format!(
+            "\"metadata\" has more than {MAX_METADATA} bytes."
+        )));
+    }
+    serde_json::from_str(raw.get()).map_err(|_| Refusal::invalid("\"metadata\" must be an object."))
+}
+
+fn wait(body: &Fields<'_>, endpoint: &WebhookEndpoint) -> Result<bool, Refusal> {
+    match string(body.mode, "mode")?.as_deref() {
         None => Ok(endpoint.wait),
         Some("sync") => Ok(true),
         Some("async") => Ok(false),
@@ -123,54 +126,62 @@ fn wait(body: &Map<String, Value>, endpoint: &WebhookEndpoint) -> Result<bool, R
 }
 
 /// An endpoint's own conversation can't be left: to go on in it would put the message elsewhere
-/// than the caller said.
+/// than the caller said. Nor can another's be entered.
 fn conversation(
-    body: &Map<String, Value>,
+    body: &Fields<'_>,
     endpoint: &WebhookEndpoint,
+    reserved: &Reserved,
 ) -> Result<Option<ConversationId>, Refusal> {
-    let named = string(body, "conversationId")?;
+    let named = string(body.conversation_id, "conversationId")?;
     let chosen = match (&endpoint.conversation, named) {
-        (Some(own), Some(other)) if own != other => {
+        (Some(own), Some(other)) if *own != other => {
             return Err(Refusal::invalid(
                 "\"conversationId\" can't be chosen at this endpoint.",
             ));
         }
-        (Some(own), _) => Some(own.as_str()),
+        (Some(own), _) => Some(Cow::Borrowed(own.as_str())),
+        (None, Some(named)) if !reserved.may_name(rooms::WEBHOOK, &named) => {
+            return Err(Refusal::invalid(
+                "\"conversationId\" is one of another channel or endpoint. Choose another.",
+            ));
+        }
         (None, named) => named,
     };
     chosen
-        .map(ConversationId::parse)
+        .map(|id| ConversationId::parse(&id))
         .transpose()
         .map_err(|e| Refusal::invalid(format!("\"conversationId\": {e}.")))
 }
 
-fn model(body: &Map<String, Value>) -> Result<Option<String>, Refusal> {
-    let model = string(body, "model")?;
-    if model.is_some_and(|model| model.len() > MAX_MODEL || !model.contains(':')) {
+fn model(body: &Fields<'_>) -> Result<Option<String>, Refusal> {
+    let model = string(body.model, "model")?;
+    let is_none = |model: &str| model.len() > MAX_MODEL || !model.contains(':');
+    if model.as_deref().is_some_and(is_none) {
         return Err(Refusal::invalid("\"model\" must be PROVIDER:MODEL."));
     }
-    Ok(model.map(str::to_owned))
+    Ok(model.map(Cow::into_owned))
 }
 
-fn effort(body: &Map<String, Value>) -> Result<Option<String>, Refusal> {
-    let effort = string(body, "effort")?;
-    if effort.is_some_and(|effort| !EFFORTS.contains(&effort)) {
+fn effort(body: &Fields<'_>) -> Result<Option<String>, Refusal> {
+    let effort = string(body.effort, "effort")?;
+    let is_none = |effort: &str| !EFFORTS.contains(&effort);
+    if effort.as_deref().is_some_and(is_none) {
         return Err(Refusal::invalid(format!(
             "\"effort\" must be one of {}.",
             EFFORTS.join(", ")
         )));
     }
-    Ok(effort.map(str::to_owned))
+    Ok(effort.map(Cow::into_owned))
 }
 
 /// Where the result goes. A host that nobody declared is told at once; `egress` would refuse it.
 fn callback(
-    body: &Map<String, Value>,
+    body: &Fields<'_>,
     endpoint: &WebhookEndpoint,
     hosts: &CallbackHosts,
 ) -> Result<Option<Url>, Refusal> {
-    let named = string(body, "callbackUrl")?.or(endpoint.callback_url.as_deref());
-    let Some(text) = named else {
+    let own = endpoint.callback_url.as_deref().map(Cow::Borrowed);
+    let Some(text) = string(body.callback_url, "callbackUrl")?.or(own) else {
         return Ok(None);
     };
     let wrong =
@@ -178,7 +189,7 @@ fn callback(
     if text.len() > MAX_URL {
         return Err(wrong());
     }
-    let mut url = Url::parse(text).map_err(|_| wrong())?;
+    let mut url = Url::parse(&text).map_err(|_| wrong())?;
     let plain = matches!(url.scheme(), "http" | "https")
         && url.username().is_empty()
         && url.password().is_none();
@@ -222,6 +233,7 @@ mod tests {
                 public: vec!["hooks.example".into()],
                 private: vec!["127.0.0.1:9000".into()],
             },
+            reserved: Reserved(vec!["deploys".into()]),
         }
     }
 
@@ -333,6 +345,30 @@ mod tests {
         for body in ["", "[]", "\"hi\"", "{", "{\"text\":\"hi\"} x"] {
             let refusal = parse(body.as_bytes(), &endpoint(), &limits()).unwrap_err();
             assert_eq!(refusal.status, 400, "{body}");
+        }
+    }
+
+    #[test]
+    fn nobody_goes_on_in_a_conversation_of_another_channel_or_endpoint() {
+        for taken in ["web:t", "openai-api:x", "terminal", "cron:job:1", "deploys"] {
+            let error = with(json!({"conversationId": taken})).unwrap_err();
+            assert_eq!(error, (400, "invalid_request".to_owned()), "{taken}");
+        }
+        for own in ["webhook:x", "website", "Deploys"] {
+            let got = with(json!({"conversationId": own})).unwrap();
+            assert_eq!(got.conversation.unwrap().as_str(), own);
+        }
+        // The endpoint that it is given to stays in it.
+        let keeper = WebhookEndpoint {
+            conversation: Some("deploys".into()),
+            ..endpoint()
+        };
+        for body in [
+            json!({"text": "hi"}),
+            json!({"text": "hi", "conversationId": "deploys"}),
+        ] {
+            let got = at(&keeper, body).unwrap();
+            assert_eq!(got.conversation.unwrap().as_str(), "deploys");
         }
     }
 

@@ -17,6 +17,7 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, StatusCode};
 use ipc_proto::ConversationId;
 use ipc_proto::edges::control::{MAX_TURN_INPUT, Trigger};
+use ipc_proto::rooms::{Reserved, WEBHOOK};
 use ipc_proto::settings::WebhookSettings;
 use jiff::Timestamp;
 use serde_json::json;
@@ -75,11 +76,14 @@ impl Webhook {
             retention: Duration::from_millis(settings.retention_ms),
             most: settings.max_stored,
         };
+        let fixed = settings.endpoints.iter();
+        let fixed = fixed.filter_map(|endpoint| endpoint.conversation.as_ref());
         let webhook = Self {
             endpoints,
             limits: Limits {
                 attachment_bytes: settings.max_attachment_bytes,
                 callback_hosts: settings.callback_hosts.clone(),
+                reserved: Reserved(fixed.cloned().collect()),
             },
             max_body: max_body(settings.max_attachment_bytes),
             max_run: (settings.max_run_ms > 0).then(|| Duration::from_millis(settings.max_run_ms)),
@@ -266,7 +270,7 @@ async fn take(
     let id = Uuid::new_v4();
     let conversation = match invocation.conversation {
         Some(conversation) => conversation,
-        None => ConversationId::parse(&format!("webhook:{id}"))
+        None => ConversationId::parse(&format!("{WEBHOOK}{id}"))
             .map_err(|e| Refusal::invalid(e.to_string()))?,
     };
     let key = webhook.endpoints.get(endpoint).signing.clone();
