@@ -21,6 +21,9 @@ const WITHIN: Duration = Duration::from_secs(20);
 const MAX_ORDERS: usize = 64;
 /// Looks of the console that are not answered yet.
 const MAX_LOOKS: usize = 32;
+/// Least time between two looks at the status, which is made here and now. The console shows one for
+/// a second; who asks more often is no page.
+const STATUS_PAUSE: Duration = Duration::from_millis(100);
 /// Largest answer of the console in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
@@ -39,9 +42,21 @@ pub(crate) struct Orders {
     waiting: HashMap<u64, Waiting>,
     next: u64,
     looks: usize,
+    /// When the status was last looked at.
+    status: Option<Instant>,
 }
 
 impl Orders {
+    /// True when the status may be looked at now; it is then.
+    fn may_see_status(&mut self, now: Instant) -> bool {
+        let pause = self.status.map(|last| now.duration_since(last));
+        let may = pause.is_none_or(|pause| pause >= STATUS_PAUSE);
+        if may {
+            self.status = Some(now);
+        }
+        may
+    }
+
     /// Answers operators for whom the console has taken too long.
     pub(crate) fn expire(&mut self, now: Instant) {
         let late = self
@@ -152,6 +167,10 @@ impl Supervisor {
             tell: self.tell.clone(),
         };
         match at {
+            Look::Status if !self.orders.may_see_status(Instant::now()) => {
+                let fault = Fault::new("busy", "the status was looked at a moment ago");
+                self.looked(process, request, Err(fault));
+            }
             Look::Status => {
                 let status = serde_json::to_value(self.status())
                     .map_err(|e| Fault::new("internal", e.to_string()));
@@ -205,6 +224,16 @@ fn host_of(bound: Option<SocketAddr>, allowed: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_status_is_not_looked_at_without_a_pause() {
+        let mut orders = Orders::default();
+        let start = Instant::now();
+        let early = start + STATUS_PAUSE.saturating_sub(Duration::from_millis(1));
+        assert!(orders.may_see_status(start) && !orders.may_see_status(early));
+        assert!(orders.may_see_status(start + STATUS_PAUSE));
+        assert!(!orders.may_see_status(start + STATUS_PAUSE));
+    }
 
     #[test]
     fn a_link_names_the_address_or_the_first_allowed_name() {

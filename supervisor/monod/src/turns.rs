@@ -319,7 +319,8 @@ impl Supervisor {
         self.press_stop(Instant::now());
     }
 
-    /// A channel ends a run that it started itself.
+    /// A channel ends a run that it started itself, or that its predecessor did: that one finishes
+    /// what it began, and the new one has its pages.
     pub(crate) fn cancel_from_channel(
         &mut self,
         channel: ProcessId,
@@ -327,10 +328,11 @@ impl Supervisor {
         run: &RunId,
         reason: &str,
     ) {
-        let owned = self
-            .runs
-            .get(run)
-            .is_some_and(|r| matches!(r.origin, Origin::Channel(p, _) if p == channel));
+        let asker = self.processes.get(&channel).map(|process| process.role);
+        let owned = self.runs.get(run).is_some_and(|run| match run.origin {
+            Origin::Channel(own, role) => own == channel || Some(role) == asker,
+            Origin::Admin => false,
+        });
         if owned {
             self.cancel_run(run, reason);
         }

@@ -9,13 +9,15 @@ use super::uploads::{File, Uploads};
 use crate::runs::{ActiveRun, Failure, Runs, StartError, Step, Wish};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use ipc_proto::ConversationId;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole};
 use ipc_proto::console::{
     Ask, Attachment, Author, Begun, MAX_QUEUED, Message, Standing, ThreadView,
 };
 use ipc_proto::edges::control::{InputFile, Trigger, TurnInput};
+use ipc_proto::edges::events::RunEvent;
+use ipc_proto::{ConversationId, RunId};
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -24,8 +26,11 @@ use uuid::Uuid;
 
 /// How long a stopped run may take to say how it ended.
 const STOPPED_WITHIN: Duration = Duration::from_secs(30);
-/// How often an answer's end is offered to the store, which may be starting anew.
+/// How often an answer's end is offered to the store, which may be starting anew, before pages are
+/// told what can't be kept yet.
 const SAVE_ATTEMPTS: u32 = 5;
+/// How often it is offered after that, until it is taken: a disk may have room again.
+const SAVE_AGAIN: Duration = Duration::from_secs(10);
 /// Messages before a resent one that the agent is told.
 const PRECEDING: usize = 64;
 /// Longest of them in bytes.
@@ -69,6 +74,8 @@ pub struct Turn {
     changed: watch::Sender<u64>,
     stop: watch::Sender<bool>,
     input: Mutex<Option<TurnInput>>,
+    /// True when its end is being kept: no word of an earlier state may come after it.
+    settling: AsyncMutex<bool>,
 }
 
 impl Turn {
@@ -105,6 +112,13 @@ impl Turn {
     pub fn standing(&self) -> Standing {
         self.live().message().status
     }
+
+    /// The whole answer, once it has ended.
+    #[must_use]
+    pub fn ended(&self) -> Option<Message> {
+        let live = self.live();
+        (!live.message().status.is_open()).then(|| live.message().clone())
+    }
 }
 
 /// All turns.
@@ -117,6 +131,8 @@ pub struct Turns {
     /// Entering a turn asks the store; the order there is to be the order here.
     entering: AsyncMutex<()>,
     at_work: watch::Sender<usize>,
+    /// Another worker takes over; what is under way here ends here.
+    leaving: AtomicBool,
 }
 
 impl Turns {
@@ -130,6 +146,7 @@ impl Turns {
             queues: Mutex::default(),
             entering: AsyncMutex::default(),
             at_work: watch::Sender::new(0),
+            leaving: AtomicBool::new(false),
         })
     }
 
@@ -222,6 +239,7 @@ impl Turns {
             changed: watch::Sender::new(0),
             stop: watch::Sender::new(false),
             input: Mutex::new(Some(input(text, files, model, effort))),
+            settling: AsyncMutex::new(false),
         });
         let first = {
             let mut queues = self.queues();
@@ -241,6 +259,7 @@ impl Turns {
         self.hints.tell(&Hint::Thread(thread.to_owned()));
         self.hints.tell(&Hint::Threads);
         self.hints.tell(&Hint::Runs);
+        self.hints.tell(&Hint::Status);
     }
 
     /// Stops the answer that is written, or takes one back that waits. False when there is none.
@@ -266,11 +285,74 @@ impl Turns {
             }
         };
         if let Some(turn) = waited {
-            turn.change(|live| live.fail(cancelled("Taken back before it began."), now()));
+            turn.change(take_back);
             self.settle(&turn).await;
             self.at_work.send_modify(|n| *n -= 1);
         }
         true
+    }
+
+    /// Stops an answer that another worker of this console still writes, or takes back one that
+    /// waits there. False when there is none.
+    ///
+    /// # Errors
+    /// 409 while its run has no name yet; what the store refuses.
+    pub async fn stop_elsewhere(
+        &self,
+        thread: &str,
+        reply: Option<&str>,
+    ) -> Result<bool, ApiError> {
+        let ask = Ask::ShowThread {
+            id: thread.to_owned(),
+            before: None,
+            limit: 100,
+        };
+        let view: ThreadView = self.keeper.ask(&ask).await?;
+        let mut open = view.messages.into_iter().filter(|m| m.status.is_open());
+        let found = match reply {
+            Some(reply) => open.find(|message| message.id == reply),
+            None => open.find(|message| message.status == Standing::Running),
+        };
+        let Some(mut message) = found else {
+            return Ok(false);
+        };
+        if message.status == Standing::Queued {
+            // Its worker finds it so before it begins.
+            message.status = Standing::Cancelled;
+            message.failure = Some(taken_back());
+            let message = Box::new(message);
+            self.keeper.ask::<()>(&Ask::Save { message }).await?;
+            self.tell(thread);
+            return Ok(true);
+        }
+        let run = message.run_id.and_then(|run| RunId::parse(&run).ok());
+        let early = || {
+            let message = "The answer has not begun yet. Try again.";
+            ApiError::new(409, "running", message)
+        };
+        let run = run.ok_or_else(early)?;
+        self.runs.cancel(run, "stopped in the console");
+        Ok(true)
+    }
+
+    /// Another worker takes over: what it needs to stop an answer of this one is noted with it.
+    pub async fn leave(&self) {
+        self.leaving.store(true, Ordering::Relaxed);
+        let turns: Vec<Arc<Turn>> = self.queues().values().flatten().cloned().collect();
+        for turn in turns {
+            self.note(&turn).await;
+        }
+    }
+
+    async fn note(&self, turn: &Turn) {
+        let settling = turn.settling.lock().await;
+        let message = Box::new(turn.live().message().clone());
+        if *settling || message.run_id.is_none() || !message.status.is_open() {
+            return;
+        }
+        if let Err(e) = self.keeper.ask::<()>(&Ask::Save { message }).await {
+            tracing::warn!("where an answer stands is not kept: {}", e.message);
+        }
     }
 
     /// Answers the turns of a thread, one after the other, until none waits.
@@ -300,8 +382,11 @@ impl Turns {
         if waited {
             let message = Box::new(turn.live().message().clone());
             // Only where it stands: the end is what has to be kept.
-            if let Err(e) = self.keeper.ask::<()>(&Ask::Save { message }).await {
-                tracing::warn!("an answer's beginning is not kept: {}", e.message);
+            match self.keeper.ask::<()>(&Ask::Save { message }).await {
+                Ok(()) => {}
+                // By a page of the worker that takes over.
+                Err(e) if e.status == 409 => return turn.change(take_back),
+                Err(e) => tracing::warn!("an answer's beginning is not kept: {}", e.message),
             }
             self.tell(&turn.thread);
         }
@@ -389,7 +474,13 @@ impl Turns {
                 }
             };
             match step {
-                Some(Step::Event(event)) => turn.change(|live| live.event(event, now())),
+                Some(Step::Event(event)) => {
+                    let began = matches!(event, RunEvent::Started { .. });
+                    turn.change(|live| live.event(event, now()));
+                    if began && self.leaving.load(Ordering::Relaxed) {
+                        self.note(turn).await;
+                    }
+                }
                 Some(Step::Finished(done)) => {
                     return turn.change(|live| live.succeed(done, now()));
                 }
@@ -404,34 +495,89 @@ impl Turns {
         }
     }
 
-    /// Keeps an answer that has ended, then tells its end: who reads it again finds it.
+    /// Keeps an answer that has ended, then tells its end: who reads it again finds it. One that the
+    /// store does not take is told nevertheless, and offered until it is taken.
     async fn settle(&self, turn: &Turn) {
+        *turn.settling.lock().await = true;
         let mut message = turn.live().message().clone();
         let mut attempt = 1;
+        let mut told = false;
+        let tell = |message: &Message| {
+            turn.change(|live| live.close(shown(message)));
+            self.tell(&turn.thread);
+        };
         loop {
             let ask = Ask::Save {
                 message: Box::new(message.clone()),
             };
-            match self.keeper.ask::<()>(&ask).await {
+            let error = match self.keeper.ask::<()>(&ask).await {
                 Ok(()) => break,
-                Err(e) if e.status == 503 && attempt < SAVE_ATTEMPTS => {
-                    tokio::time::sleep(Duration::from_secs(u64::from(attempt))).await;
+                Err(e) => e,
+            };
+            match after_refusal(error.status, !message.activity.is_empty(), attempt) {
+                Next::Wait(time) => {
+                    if attempt >= SAVE_ATTEMPTS && !told {
+                        tracing::error!("an answer is not kept yet: {}", error.message);
+                        tell(&message);
+                        told = true;
+                    }
+                    tokio::time::sleep(time).await;
                     attempt += 1;
                 }
-                // The steps may be what is too much; the answer is what counts.
-                Err(e) if e.status != 404 && !message.activity.is_empty() => {
-                    tracing::warn!("the steps of an answer are not kept: {}", e.message);
+                Next::WithoutSteps => {
+                    tracing::warn!("the steps of an answer are not kept: {}", error.message);
                     message.activity.clear();
                     message.truncated = true;
                 }
-                Err(e) => {
-                    tracing::error!("an answer could not be kept: {}", e.message);
+                Next::GiveUp => {
+                    tracing::error!("an answer could not be kept: {}", error.message);
                     break;
                 }
             }
         }
-        turn.change(|live| live.close(shown(&message)));
-        self.tell(&turn.thread);
+        if told {
+            self.tell(&turn.thread);
+        } else {
+            tell(&message);
+        }
+    }
+}
+
+/// What comes of an answer that the store did not take.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    /// It is offered again after this time.
+    Wait(Duration),
+    /// It is offered again at once, without its steps.
+    WithoutSteps,
+    /// Nobody wants it any more.
+    GiveUp,
+}
+
+/// After the refusal of the `attempt`-th offer.
+fn after_refusal(status: u16, has_steps: bool, attempt: u32) -> Next {
+    match status {
+        // Its thread is gone.
+        404 => Next::GiveUp,
+        503 if attempt < SAVE_ATTEMPTS => Next::Wait(Duration::from_secs(u64::from(attempt))),
+        // The steps may be what is too much; the answer is what counts.
+        _ if has_steps => Next::WithoutSteps,
+        _ if attempt < SAVE_ATTEMPTS => Next::Wait(Duration::from_secs(u64::from(attempt))),
+        _ => Next::Wait(SAVE_AGAIN),
+    }
+}
+
+fn take_back(live: &mut Live) {
+    live.fail(cancelled(TAKEN_BACK), now());
+}
+
+/// What a person reads of an answer that was taken back.
+const TAKEN_BACK: &str = "Taken back before it began.";
+
+fn taken_back() -> ipc_proto::console::Failure {
+    ipc_proto::console::Failure {
+        kind: "cancelled".to_owned(),
+        message: TAKEN_BACK.to_owned(),
     }
 }
 
@@ -522,6 +668,26 @@ fn input(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn an_answer_that_is_not_taken_loses_its_steps_and_is_offered_until_it_is() {
+        let secs = |n| Next::Wait(Duration::from_secs(n));
+        for (status, has_steps, attempt, expected) in [
+            (404, true, 1, Next::GiveUp),
+            (404, false, SAVE_ATTEMPTS, Next::GiveUp),
+            (503, true, 1, secs(1)),
+            (503, true, SAVE_ATTEMPTS - 1, secs(4)),
+            (503, true, SAVE_ATTEMPTS, Next::WithoutSteps),
+            (507, true, 1, Next::WithoutSteps),
+            (507, false, 1, secs(1)),
+            (507, false, SAVE_ATTEMPTS, Next::Wait(SAVE_AGAIN)),
+            (503, false, 1_000, Next::Wait(SAVE_AGAIN)),
+            (400, false, SAVE_ATTEMPTS, Next::Wait(SAVE_AGAIN)),
+        ] {
+            let got = after_refusal(status, has_steps, attempt);
+            assert_eq!(got, expected, "{status} {has_steps} {attempt}");
+        }
+    }
 
     #[test]
     fn what_precedes_are_whole_pairs() {

@@ -245,7 +245,8 @@ impl Store {
     }
 
     /// Whoever saves an answer that is not whole holds it from now on: the channel that it was begun
-    /// on may be of an earlier life of this process.
+    /// on may be of an earlier life of this process. One that has ended stays so, unless it was this
+    /// process that ended it: another channel may have taken it back.
     pub(super) fn save_reply(
         &mut self,
         message: &Message,
@@ -263,6 +264,11 @@ impl Store {
             )
             .optional()?
             .ok_or(StoreError::NotThere("message"))?;
+        let over =
+            Standing::parse(&was).is_some_and(|was| !was.is_open() && was != Standing::Interrupted);
+        if over && message.status.is_open() {
+            return Err(StoreError::Conflict(format!("message {}", message.id)));
+        }
         tx.prepare_cached(
             "UPDATE console_messages SET status = ?2, text = ?3, detail = ?4, bytes = ?5, lease = ?6
              WHERE key = ?1",
