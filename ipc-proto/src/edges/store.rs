@@ -140,6 +140,15 @@ pub struct ToolRecord {
     pub state: String,
     /// Milliseconds.
     pub duration_ms: Option<u64>,
+    /// RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// What it was called with: redacted, ≤ 4,096 bytes.
+    #[serde(default)]
+    pub arguments: String,
+    /// The beginning of what it gave, ≤ 4,096 bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preview: Option<String>,
 }
 
 /// A page of runs, as JSON in a body.

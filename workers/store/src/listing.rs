@@ -104,7 +104,8 @@ impl Store {
         record.parts = parsed("parts", parts)?;
         record.tools = tx
             .prepare_cached(
-                "SELECT call, name, state, completed_at - started_at FROM tool_calls WHERE run = ?1 ORDER BY position",
+                "SELECT call, name, state, completed_at - started_at, started_at, arguments, preview
+                 FROM tool_calls WHERE run = ?1 ORDER BY position",
             )?
             .query_map(params![key], |row| {
                 Ok(ToolRecord {
@@ -112,6 +113,9 @@ impl Store {
                     name: row.get(1)?,
                     state: row.get(2)?,
                     duration_ms: row.get::<_, Option<i64>>(3)?.map(elapsed),
+                    started_at: Some(rfc3339(row.get(4)?)),
+                    arguments: row.get(5)?,
+                    preview: row.get(6)?,
                 })
             })?
             .collect::<Result<_, _>>()?;
