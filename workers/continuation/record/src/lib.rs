@@ -2,9 +2,19 @@
 //! is pure: no file, no socket, no clock, no randomness of its own.
 #![forbid(unsafe_code)]
 
+pub mod actionable;
+pub mod backoff;
+pub mod binding;
 pub mod canonical;
+pub mod cursor;
+pub mod health;
+pub mod prompt;
 pub mod record;
+pub mod retention;
+pub mod snapshot;
+pub mod state;
 pub mod time;
+pub mod token;
 pub mod validate;
 
 pub use canonical::Payload;

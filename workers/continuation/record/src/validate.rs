@@ -192,7 +192,10 @@ fn context(record: &Record) -> Result<(), Invalid> {
             Invalid::Contradiction("a snapshot of an origin that has none"),
         ),
         OriginContextState::Scrubbed => hold(
-            !referenced && !record.state.is_pending(),
+            // One that an operator sends again has its text, and needs no snapshot for that.
+            !referenced
+                && (!record.state.is_pending()
+                    || matches!(record.state, State::ReadyToDeliver | State::DeliveryRetry)),
             Invalid::Contradiction("a scrubbed origin that still has its snapshot or needs it"),
         ),
     }
