@@ -129,6 +129,20 @@ pub enum Ask {
         /// What.
         order: crate::console::Order,
     },
+    /// Later answers for conversations of the terminal.
+    Letters {
+        /// Only of this conversation.
+        conversation: Option<String>,
+        /// After this number; 0 for all that are kept.
+        after: u64,
+        /// 1 to 100.
+        limit: u32,
+    },
+    /// Something of the durable continuations.
+    Continuations {
+        /// What.
+        order: crate::edges::continuation::Order,
+    },
     /// Lift the parking of a role's worker.
     Unpark {
         /// Role name.

@@ -298,6 +298,13 @@ pub enum Ask {
         /// The answer.
         message: Box<Message>,
     },
+    /// Enters an answer that comes later, whole: `null`. The same message again changes nothing.
+    Deliver {
+        /// In which thread.
+        thread: String,
+        /// The answer.
+        message: Box<Message>,
+    },
     /// One message: [`Found`].
     ShowMessage {
         /// Which.
@@ -440,6 +447,15 @@ pub enum Look {
     Artifacts {
         /// 1 to 100.
         limit: u32,
+        /// From an earlier page.
+        cursor: Option<String>,
+    },
+    /// As `monoctl continuations health`.
+    ContinuationHealth,
+    /// As `monoctl continuations list`.
+    Continuations {
+        /// At most the configured page size.
+        limit: Option<u32>,
         /// From an earlier page.
         cursor: Option<String>,
     },

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+pub mod apps;
 pub mod body;
 pub mod callbacks;
 pub mod channel;

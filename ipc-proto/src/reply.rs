@@ -51,6 +51,36 @@ pub enum ReplyPart {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         expires_at: Option<String>,
     },
+    /// An MCP App: where its owner finds it. Neither its page nor what it shows is in here, and
+    /// nothing that gives a right.
+    #[serde(rename_all = "camelCase")]
+    McpApp {
+        /// The part's id.
+        id: String,
+        /// The app-bridge's record.
+        invocation_id: String,
+        /// The connection that the app came from.
+        connection_id: String,
+        /// The configured server.
+        server_name: String,
+        /// The tool whose result it shows.
+        tool_name: String,
+        /// The declared page, `ui://…`.
+        resource_uri: String,
+        /// Always `text/html;profile=mcp-app`.
+        media_type: String,
+        /// The revision that views are offered first.
+        protocol_version: String,
+        /// For people, ≤ 240 bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        /// For people, ≤ 1000 bytes.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
+        /// RFC 3339 time after which it is gone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        expires_at: Option<String>,
+    },
     /// A part that could not be made or delivered.
     #[serde(rename_all = "camelCase")]
     Failure {
@@ -64,6 +94,16 @@ pub enum ReplyPart {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         related_part_id: Option<String>,
     },
+}
+
+impl ReplyPart {
+    /// The part's id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        let (Self::Attachment { id, .. } | Self::McpApp { id, .. } | Self::Failure { id, .. }) =
+            self;
+        id
+    }
 }
 
 /// The constant that goes with a failure code; producer text is never copied (spec s0).

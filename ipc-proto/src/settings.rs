@@ -17,7 +17,7 @@ pub enum RoleSettings {
     Artifact(ArtifactSettings),
     /// The egress worker. Descriptors: `key:<provider>` for each provider with a key.
     Egress(EgressSettings),
-    /// The app-bridge worker.
+    /// The app-bridge worker. Descriptors: `state` (a directory).
     AppBridge(AppBridgeSettings),
     /// The OpenAI-compatible channel. Descriptors: `listener`, `bearer` when a key is set.
     ChannelOpenai(OpenaiSettings),
@@ -31,6 +31,9 @@ pub enum RoleSettings {
     Run(RunSettings),
     /// The metrics worker; it has none but its descriptor, `listener`.
     Metrics,
+    /// The continuation worker. Descriptors: `state` (directory), `listener`, and `token:<n>` for
+    /// each detached service.
+    Continuation(ContinuationSettings),
 }
 
 /// Limits of the store (facts 3.2).
@@ -166,8 +169,57 @@ pub struct McpServerSettings {
     pub transport: McpTransport,
     /// One connection for all callers.
     pub shared: bool,
-    /// A fresh process for each run (receives request context).
+    /// A fresh process for each run (receives request context, or may claim continuations).
     pub per_run: bool,
+    /// It may claim continuations.
+    #[serde(default)]
+    pub claims: bool,
+    /// Its apps; none: they are not shown, and the server is told of no such thing.
+    #[serde(default)]
+    pub apps: Option<ServerApps>,
+}
+
+/// How the apps of one server are treated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerApps {
+    /// Inputs and results go to its apps as they are; else credentials are taken out.
+    pub exact_results: bool,
+    /// Its apps may open WebRTC connections, which no policy of a page can prevent.
+    pub webrtc: bool,
+}
+
+/// What a rule says about the calls of apps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// After the person's confirmation, which may hold for a view.
+    Allow,
+    /// The person is asked each time.
+    Ask,
+    /// Never.
+    Deny,
+}
+
+/// One rule about the calls of apps.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppRule {
+    /// `@server/tool`, each part with at most one `*`, at its end.
+    pub tool: String,
+    /// What it says.
+    pub decision: Verdict,
+}
+
+/// Settings of MCP Apps.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppsSettings {
+    /// Days until a record expires.
+    pub max_age_days: u32,
+    /// Origins that pages may reach, of those that they declare.
+    pub allowed_origins: Vec<String>,
+    /// Pages that ask for it may write to the clipboard.
+    pub clipboard: bool,
+    /// The first that fits decides.
+    pub rules: Vec<AppRule>,
 }
 
 /// Settings of the app-bridge worker.
@@ -179,6 +231,9 @@ pub struct AppBridgeSettings {
     pub call_timeout_ms: u64,
     /// `tools.mcpCallMaxTotalTimeoutMs`.
     pub call_max_total_ms: u64,
+    /// MCP Apps.
+    #[serde(default)]
+    pub apps: AppsSettings,
 }
 
 /// Settings of the OpenAI-compatible channel (facts 2.3).
@@ -281,4 +336,49 @@ pub struct RunSettings {
     pub skill_index: bool,
     /// `tools.appEndpoint`: commands reach the application's own tools over MCP.
     pub app_endpoint: bool,
+    /// MCP servers that may claim continuations.
+    #[serde(default)]
+    pub claim_servers: Vec<String>,
+}
+
+/// Settings of the continuation worker (spec s1).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContinuationSettings {
+    /// Scheme, host and port that stored addresses begin with.
+    pub base_url: String,
+    /// `continuations.limits.maxActiveRecords`.
+    pub max_active_records: u64,
+    /// `continuations.limits.maxActivePerOrigin`.
+    pub max_active_per_origin: u64,
+    /// `continuations.limits.maxConcurrent`.
+    pub max_concurrent: usize,
+    /// `continuations.limits.synthesisTimeoutMs`.
+    pub synthesis_timeout_ms: u64,
+    /// `continuations.limits.deliveryTimeoutMs`.
+    pub delivery_timeout_ms: u64,
+    /// `continuations.limits.operatorPageSize`.
+    pub operator_page_size: usize,
+    /// `continuations.retention.terminalMaxRecords`.
+    pub terminal_max_records: u64,
+    /// `continuations.retention.terminalMaxAgeMs`.
+    pub terminal_max_age_ms: u64,
+    /// `continuations.retention.capturedTextMaxRecords`.
+    pub captured_text_max_records: u64,
+    /// `continuations.retention.capturedTextMaxAgeMs`.
+    pub captured_text_max_age_ms: u64,
+    /// `continuations.namedRoutes` by name.
+    pub named_routes: BTreeMap<String, NamedRouteSettings>,
+    /// Names of `continuations.detachedServices` in order; the bearer of the n-th comes as `token:<n>`.
+    pub detached_services: Vec<String>,
+    /// Channels that are enabled, by the beginning of their conversations: `web`, `webhook`, ….
+    pub channels: Vec<String>,
+}
+
+/// One named route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NamedRouteSettings {
+    /// `notify_if_actionable`, `capture` or `silent`.
+    pub mode: String,
+    /// There but for `silent`.
+    pub conversation_id: Option<String>,
 }

@@ -30,6 +30,8 @@ pub enum Senders {
     Only(&'static [Role]),
     /// Any channel worker.
     Channels,
+    /// Who starts runs: any channel worker, and the continuation worker.
+    Starters,
     /// Every worker.
     Workers,
     /// Both ends of any edge.
@@ -41,6 +43,7 @@ impl Senders {
         match self {
             Self::Only(roles) => roles.contains(&role),
             Self::Channels => role.is_channel(),
+            Self::Starters => role.is_channel() || role == Role::Continuation,
             Self::Workers => !matches!(role, Role::Monod | Role::McpServer),
             Self::Anyone => role != Role::McpServer,
         }
@@ -91,6 +94,7 @@ const ARTIFACT: Senders = Senders::Only(&[Artifact]);
 const EGRESS: Senders = Senders::Only(&[Egress]);
 const WEBHOOK: Senders = Senders::Only(&[Role::ChannelWebhook]);
 const BRIDGE: Senders = Senders::Only(&[AppBridge]);
+const CONTINUATION: Senders = Senders::Only(&[Continuation]);
 const CONSOLE: Senders = Senders::Only(&[Role::ChannelConsole]);
 const METRICS: Senders = Senders::Only(&[Role::Metrics]);
 const READERS: Senders = Senders::Only(&[
@@ -133,11 +137,11 @@ pub const RULES: &[Rule] = &[
     rule(0x0141, "Ready", Senders::Workers, Starting, ONCE, (0, 0)),
     rule(0x0142, "Failed", Senders::Workers, Starting, MANY, (0, 0)),
     rule(0x0143, "Pong", Senders::Workers, Serving, MANY, (0, 0)),
-    rule(0x0144, "StartRun", Senders::Channels, Serving, MANY, (0, 1)),
+    rule(0x0144, "StartRun", Senders::Starters, Serving, MANY, (0, 1)),
     rule(
         0x0145,
         "CancelRun",
-        Senders::Channels,
+        Senders::Starters,
         Serving,
         MANY,
         (0, 0),
@@ -149,6 +153,8 @@ pub const RULES: &[Rule] = &[
     rule(0x014a, "Operated", CONSOLE, Serving, MANY, (0, 1)),
     rule(0x014b, "NotOperated", CONSOLE, Serving, MANY, (0, 0)),
     rule(0x014c, "Look", CONSOLE, Serving, MANY, (0, 0)),
+    rule(0x014d, "StartClaimingServer", BRIDGE, Serving, MANY, (0, 0)),
+    rule(0x014e, "Health", CONTINUATION, Serving, MANY, (0, 0)),
     // store
     rule(0x0201, "BeginRun", RUN, Serving, ONCE, (0, 0)),
     rule(0x0202, "ToolStarted", RUN, Serving, MANY, (0, 0)),
@@ -183,6 +189,8 @@ pub const RULES: &[Rule] = &[
         (0, 1),
     ),
     rule(0x020c, "Console", CONSOLE, Serving, MANY, (0, 1)),
+    rule(0x020d, "LeaveLetter", CONTINUATION, Serving, MANY, (0, 1)),
+    rule(0x020e, "Letters", MONOD, Serving, MANY, (0, 0)),
     rule(0x0281, "Began", STORE, Serving, MANY, (0, 1)),
     rule(0x0282, "Recorded", STORE, Serving, MANY, (0, 0)),
     rule(0x0283, "Committed", STORE, Serving, MANY, (0, 0)),
@@ -190,12 +198,14 @@ pub const RULES: &[Rule] = &[
     rule(0x0285, "Run", STORE, Serving, MANY, (0, 1)),
     rule(0x0286, "Committedness", STORE, Serving, MANY, (0, 0)),
     rule(0x0287, "Console", STORE, Serving, MANY, (0, 1)),
+    rule(0x0288, "Letters", STORE, Serving, MANY, (0, 1)),
     // artifact
     rule(0x0301, "Publish", RUN, Serving, MANY, (0, 1)),
     rule(0x0302, "Finalise", RUN, Serving, ONCE, (0, 0)),
     rule(0x0303, "Discard", RUN, Serving, ONCE, (0, 0)),
     rule(0x0304, "Open", READERS, Serving, MANY, (0, 0)),
     rule(0x0305, "List", MONOD, Serving, MANY, (0, 0)),
+    rule(0x0306, "Enter", RUN, Serving, MANY, (0, 1)),
     rule(0x0381, "Published", ARTIFACT, Serving, MANY, (0, 1)),
     rule(0x0382, "Refused", ARTIFACT, Serving, MANY, (0, 1)),
     rule(0x0383, "Finalised", ARTIFACT, Serving, MANY, (0, 1)),
@@ -221,10 +231,16 @@ pub const RULES: &[Rule] = &[
     // app-bridge
     rule(0x0501, "ListTools", RUN, Serving, MANY, (0, 0)),
     rule(0x0502, "CallTool", RUN, Serving, MANY, (0, 1)),
+    rule(0x0510, "App", CONSOLE, Serving, MANY, (0, 1)),
+    rule(0x0511, "Inspect", MONOD, Serving, MANY, (0, 1)),
+    rule(0x0512, "KeepApps", RUN, Serving, ONCE, (0, 0)),
     rule(0x0581, "Tools", BRIDGE, Serving, MANY, (0, 1)),
     rule(0x0582, "Progress", BRIDGE, Serving, MANY, (0, 0)),
     rule(0x0583, "Result", BRIDGE, Serving, MANY, (0, 1)),
     rule(0x0584, "Failed", BRIDGE, Serving, MANY, (0, 0)),
+    rule(0x0590, "App", BRIDGE, Serving, MANY, (0, 1)),
+    rule(0x0591, "Inspected", BRIDGE, Serving, MANY, (0, 1)),
+    rule(0x0592, "AppsKept", BRIDGE, Serving, MANY, (0, 0)),
     // events: a run speaks; the supervisor only to end one that never got a process
     rule(0x0601, "Started", RUN, Serving, ONCE, (0, 0)),
     rule(0x0602, "Append", RUN, Serving, MANY, (0, 0)),
@@ -242,6 +258,44 @@ pub const RULES: &[Rule] = &[
     // bench
     rule(0x0701, "Echo", Senders::Anyone, Serving, MANY, (0, 0)),
     rule(0x0781, "Echoed", Senders::Anyone, Serving, MANY, (0, 0)),
+    // continuation
+    rule(0x0901, "Issue", BRIDGE, Serving, MANY, (0, 0)),
+    rule(0x0902, "Close", RUN, Serving, MANY, (0, 0)),
+    rule(0x0903, "Pin", RUN, Serving, ONCE, (0, 1)),
+    rule(0x0904, "Activate", RUN, Serving, ONCE, (0, 0)),
+    rule(0x0905, "Abandon", RUN, Serving, ONCE, (0, 0)),
+    rule(0x0906, "Operate", MONOD, Serving, MANY, (0, 1)),
+    rule(0x0981, "Issued", CONTINUATION, Serving, MANY, (0, 0)),
+    rule(0x0982, "Closed", CONTINUATION, Serving, MANY, (0, 0)),
+    rule(0x0983, "Settled", CONTINUATION, Serving, MANY, (0, 0)),
+    rule(0x0984, "Operated", CONTINUATION, Serving, MANY, (0, 1)),
+    // delivery
+    rule(0x0a01, "Reach", CONTINUATION, Serving, MANY, (0, 0)),
+    rule(0x0a02, "Deliver", CONTINUATION, Serving, MANY, (0, 1)),
+    rule(
+        0x0a81,
+        "Reachable",
+        Senders::Channels,
+        Serving,
+        MANY,
+        (0, 0),
+    ),
+    rule(
+        0x0a82,
+        "NotDelivered",
+        Senders::Channels,
+        Serving,
+        MANY,
+        (0, 0),
+    ),
+    rule(
+        0x0a83,
+        "Delivered",
+        Senders::Channels,
+        Serving,
+        MANY,
+        (0, 0),
+    ),
     // admin: monoctl is no worker; the socket's peer credentials are its permission
     rule(0x0801, "Ask", MONOD, Serving, MANY, (0, 1)),
     rule(0x0881, "Answer", MONOD, Serving, MANY, (0, 1)),
@@ -358,7 +412,9 @@ impl Guard {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::edges::{app_bridge, artifact, bench, control, egress, events, store};
+    use crate::edges::{
+        app_bridge, artifact, bench, continuation, control, delivery, egress, events, store,
+    };
 
     #[test]
     fn every_kind_of_every_enum_has_one_row_and_every_row_a_kind() {
@@ -376,6 +432,10 @@ mod tests {
             events::RunEvent::KINDS,
             bench::Request::KINDS,
             bench::Reply::KINDS,
+            continuation::Request::KINDS,
+            continuation::Reply::KINDS,
+            delivery::Request::KINDS,
+            delivery::Reply::KINDS,
         ]
         .concat();
         for (kind, name) in &all {

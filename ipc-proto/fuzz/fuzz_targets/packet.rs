@@ -6,7 +6,9 @@
 
 use ipc_proto::Role;
 use ipc_proto::admin::{Answer, Ask};
-use ipc_proto::edges::{app_bridge, artifact, bench, control, egress, events, store};
+use ipc_proto::edges::{
+    app_bridge, artifact, bench, continuation, control, delivery, egress, events, store,
+};
 use ipc_proto::frame::Header;
 use ipc_proto::link::{Payload, decode};
 use ipc_proto::message::Message;
@@ -41,7 +43,7 @@ fuzz_target!(|bytes: &[u8]| {
     let mut guard = Guard::greeting(Role::ALL[usize::from(*sender) % Role::ALL.len()]);
     guard.enter([Phase::Serving, Phase::Greeting, Phase::Starting][usize::from(*phase) % 3]);
     let guard = &mut guard;
-    match direction % 15 {
+    match direction % 19 {
         0 => take::<control::ToWorker>(guard, packet),
         1 => take::<control::FromWorker>(guard, packet),
         2 => take::<store::Request>(guard, packet),
@@ -56,6 +58,10 @@ fuzz_target!(|bytes: &[u8]| {
         11 => take::<bench::Request>(guard, packet),
         12 => take::<bench::Reply>(guard, packet),
         13 => take::<Ask>(guard, packet),
+        14 => take::<continuation::Request>(guard, packet),
+        15 => take::<continuation::Reply>(guard, packet),
+        16 => take::<delivery::Request>(guard, packet),
+        17 => take::<delivery::Reply>(guard, packet),
         _ => take::<Answer>(guard, packet),
     }
 });

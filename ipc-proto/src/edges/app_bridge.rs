@@ -66,6 +66,9 @@ pub struct McpResult {
     pub structured: Option<serde_json::Value>,
     /// The server's own `isError`.
     pub is_error: bool,
+    /// The app that shows this result, a [`crate::reply::ReplyPart::McpApp`] for the run's reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<Box<crate::reply::ReplyPart>>,
 }
 
 /// Largest result body in bytes.
@@ -87,6 +90,22 @@ messages! {
             /// JSON object.
             arguments: Body,
         } = 0x0502,
+        /// From the console: something about an app that a person looks at.
+        App {
+            /// JSON of an [`crate::apps::AppAsk`].
+            ask: Body,
+        } = 0x0510,
+        /// From the supervisor, for an operator: apps and servers.
+        Inspect {
+            /// JSON of an [`crate::apps::Inspect`].
+            ask: Body,
+        } = 0x0511,
+        /// From a run, before its commit: these apps are part of its reply. The others that it
+        /// made go when it ends.
+        KeepApps {
+            /// Records, at most 20.
+            invocations: Vec<String>,
+        } = 0x0512,
     }
 }
 
@@ -122,5 +141,17 @@ messages! {
             /// One sentence.
             message: String,
         } = 0x0584,
+        /// JSON of an [`crate::apps::AppAnswer`], or a page as it is. Final.
+        App {
+            /// The answer.
+            answer: Body,
+        } = 0x0590,
+        /// JSON of what the operator asked for. Final.
+        Inspected {
+            /// The answer.
+            answer: Body,
+        } = 0x0591,
+        /// The apps stay. Final.
+        AppsKept = 0x0592,
     }
 }

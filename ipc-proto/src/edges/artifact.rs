@@ -128,6 +128,12 @@ messages! {
             /// From an earlier page.
             cursor: Option<String>,
         } = 0x0305,
+        /// From a run: a part that is no file takes a place in the reply, in the order of all of
+        /// them and within the same bound.
+        Enter {
+            /// JSON of a [`ReplyPart::McpApp`], at most 16 KiB.
+            part: Body,
+        } = 0x0306,
     }
 }
 

@@ -39,10 +39,12 @@ pub enum EdgeName {
     AppBridge,
     /// `edges::events`.
     Events,
-    /// Continuation claims of a run; spoken once that worker exists.
+    /// `edges::continuation`.
     Continuation,
     /// `edges::bench`.
     Bench,
+    /// `edges::delivery`.
+    Delivery,
 }
 
 /// The outcome of one thing that a worker must not be able to do.
@@ -295,12 +297,13 @@ messages! {
             /// Echoed.
             seq: u64,
         } = 0x0143,
-        /// A channel worker wants a run. One descriptor when the input is large.
+        /// A channel worker wants a run; the continuation worker one without tools, which puts an
+        /// answer into words. One descriptor when the input is large.
         StartRun {
             /// The wish.
             start: StartRun,
         } = 0x0144,
-        /// A channel worker ends a run that it started.
+        /// Who started a run ends it.
         CancelRun {
             /// Which.
             run: RunId,
@@ -343,5 +346,19 @@ messages! {
             /// What.
             at: crate::console::Look,
         } = 0x014c,
+        /// The app-bridge wants a stdio server started that may claim continuations.
+        StartClaimingServer {
+            /// The configured name.
+            name: String,
+            /// The run that it is for; it ends with it.
+            run: RunId,
+            /// Goes into its environment.
+            claim: crate::edges::continuation::Claim,
+        } = 0x014d,
+        /// The continuation worker's health changed.
+        Health {
+            /// JSON, as [`crate::edges::continuation::Order::Health`] answers. Inline.
+            health: Body,
+        } = 0x014e,
     }
 }

@@ -4,7 +4,9 @@
 pub mod app_bridge;
 pub mod artifact;
 pub mod bench;
+pub mod continuation;
 pub mod control;
+pub mod delivery;
 pub mod egress;
 pub mod events;
 pub mod store;

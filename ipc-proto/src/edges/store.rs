@@ -72,6 +72,44 @@ pub struct History {
     /// The history's revision.
     #[serde(default)]
     pub revision: u64,
+    /// Of which turn each of the messages is, one by one.
+    #[serde(default)]
+    pub turns: Vec<TurnMark>,
+}
+
+/// Where a message of a history comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnMark {
+    /// The run, or `append:` and the key of a delivery.
+    pub turn: String,
+    /// When it was entered, in milliseconds since 1970.
+    pub at: i64,
+}
+
+/// A later answer for a conversation of the terminal, which nobody may be looking at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Letter {
+    /// Grows with every letter.
+    pub number: u64,
+    /// The terminal's name of the conversation.
+    pub conversation_id: String,
+    /// The delivery: the same one is left once.
+    pub delivery_id: String,
+    /// RFC 3339.
+    pub at: String,
+    /// The answer.
+    pub text: String,
+}
+
+/// Letters, the oldest first, as JSON in a body.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LetterPage {
+    /// At most as many as were asked for.
+    pub letters: Vec<Letter>,
+    /// The number of the newest that there is; 0 for none.
+    pub newest: u64,
 }
 
 /// A run as an operator sees it.
@@ -252,6 +290,24 @@ messages! {
             /// [`crate::console::Ask`] as JSON.
             ask: Body,
         } = 0x020c,
+        /// From the continuation worker: an answer for a conversation of the terminal.
+        LeaveLetter {
+            /// The terminal's name of the conversation.
+            conversation: ConversationId,
+            /// The delivery, ≤ 256 bytes: the same one is left once.
+            key: String,
+            /// UTF-8 text.
+            text: Body,
+        } = 0x020d,
+        /// From the supervisor: letters after a number, the oldest first.
+        Letters {
+            /// Only of this conversation.
+            conversation: Option<ConversationId>,
+            /// After this number; 0 for all that are kept.
+            after: u64,
+            /// 1 to 100.
+            limit: u32,
+        } = 0x020e,
     }
 }
 
@@ -263,7 +319,8 @@ messages! {
             /// The history.
             history: Body,
         } = 0x0281,
-        /// Recorded: outlives the death of every process; the end of a run also a power cut.
+        /// Recorded: outlives the death of every process; the end of a run, and a letter, also a
+        /// power cut.
         Recorded = 0x0282,
         /// The commit is durable; also answers `AppendHistory`.
         Committed {
@@ -290,5 +347,10 @@ messages! {
             /// JSON, as [`crate::console::Ask`] says.
             answer: Body,
         } = 0x0287,
+        /// A [`LetterPage`].
+        Letters {
+            /// The page.
+            page: Body,
+        } = 0x0288,
     }
 }

@@ -14,7 +14,6 @@ use std::path::Path;
 /// is served, its line goes.
 const NOT_SERVED: &[&str] = &[
     "memory",
-    "continuations",
     "interaction",
     "cron",
     "tui",
@@ -396,6 +395,7 @@ impl Look<'_> {
             }
         }
         if let Some(config) = &self.analysis.config {
+            let tokens;
             let secrets = match id {
                 "openaiApi" => vec![&config.openai_api.api_key],
                 "webhook" => {
@@ -408,6 +408,11 @@ impl Look<'_> {
                         .collect()
                 }
                 "tui" => vec![&config.tui.api_key],
+                "continuations" => {
+                    let services = config.continuations.detached_services.iter();
+                    tokens = services.map(|s| Some(s.token.clone())).collect::<Vec<_>>();
+                    tokens.iter().collect()
+                }
                 "slack" => config
                     .slack
                     .iter()

@@ -95,7 +95,7 @@ fn numbers() -> Vec<(&'static str, Value, Value, Value)> {
             1,
             1_000_000,
         ),
-        row("continuations.limits.maxConcurrent", json!(16), 1, 64),
+        row("continuations.limits.maxConcurrent", json!(16), 1, 256),
         row(
             "continuations.limits.synthesisTimeoutMs",
             json!(600_000),
@@ -112,13 +112,13 @@ fn numbers() -> Vec<(&'static str, Value, Value, Value)> {
         row(
             "continuations.retention.terminalMaxRecords",
             json!(50_000),
-            1,
+            0,
             10_000_000,
         ),
         row(
             "continuations.retention.terminalMaxAgeMs",
             json!(31_536_000_000_i64),
-            1,
+            0,
             3650 * DAY,
         ),
         row(
@@ -130,7 +130,7 @@ fn numbers() -> Vec<(&'static str, Value, Value, Value)> {
         row(
             "continuations.retention.capturedTextMaxAgeMs",
             json!(2_592_000_000_i64),
-            1,
+            0,
             3650 * DAY,
         ),
         row("memory.maxBytes", json!(64_000), 1024, 100_000_000),

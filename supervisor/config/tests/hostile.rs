@@ -295,7 +295,11 @@ fn the_keys_that_the_full_example_leaves_out_load() {
     }
     let file = folder.path().join("c.json");
     std::fs::write(&file, document.to_string()).unwrap();
-    let env = Env::from([("HOME".to_string(), "/home/a".to_string())]);
+    let bearer = "WORK_CONTROL_CONTINUATION_TOKEN".to_string();
+    let env = Env::from([
+        ("HOME".to_string(), "/home/a".to_string()),
+        (bearer, "0123456789abcdef".to_string()),
+    ]);
     let loaded = load(&file, &env).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(
         loaded

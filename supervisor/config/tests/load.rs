@@ -317,6 +317,7 @@ fn rules_between_keys() {
         ("\"tools\": {\"continuationServers\": [\"a\"]}", &[("unknown_server", "tools.continuationServers[0]")]),
         ("\"tools\": {\"mcpServers\": {\"a\": {\"url\": \"https://mcp.example/mcp\"}}, \"continuationServers\": [\"a\"]}", &[("unsupported_continuation_server", "tools.continuationServers[0]")]),
         ("\"tools\": {\"mcpServers\": {\"a\": {\"url\": \"http://127.0.0.1/sse\"}}, \"continuationServers\": [\"a\"]}", &[("unsupported_continuation_server", "tools.continuationServers[0]")]),
+        ("\"tools\": {\"mcpServers\": {\"a\": {\"command\": \"a\"}}, \"continuationServers\": [\"b\"]}, \"continuations\": {\"enabled\": false}", &[("unknown_server", "tools.continuationServers[0]")]),
         ("\"tools\": {\"mcpServers\": {\"a\": {\"url\": \"http://127.0.0.1.evil.example/\"}}, \"continuationServers\": [\"a\"]}", &[("unsupported_continuation_server", "tools.continuationServers[0]")]),
         ("\"openaiApi\": {\"enabled\": true, \"host\": \"0.0.0.0\"}", &[("key_required", "openaiApi.host")]),
         ("\"webhook\": {\"enabled\": true, \"host\": \"10.0.0.1\", \"apiKeyFile\": \"k\"}", &[("not_allowed", "webhook.host")]),
@@ -369,11 +370,27 @@ fn a_short_bearer_of_a_detached_service_is_refused_without_showing_it() {
         [("weak_token", "continuations.detachedServices[0].tokenEnv")]
     );
     assert!(!format!("{problems:?}").contains("hunter2"));
-    assert_eq!(good(config, &[]).warnings[0].code, "unset_variable");
-    assert!(
-        good(config, &[("TOKEN", "0123456789abcdef")])
-            .warnings
-            .is_empty()
+    let unset = bad(config, &[]);
+    assert_eq!(
+        codes(&unset),
+        [(
+            "unset_variable",
+            "continuations.detachedServices[0].tokenEnv"
+        )]
+    );
+    let off = config.replace("{\"detached", "{\"enabled\": false, \"detached");
+    for (config, env) in [
+        (config, &[("TOKEN", "0123456789abcdef")][..]),
+        // Nobody asks it for anything then.
+        (&off, &[]),
+        (&config.replace("tokenEnv", "tokenCredential"), &[]),
+    ] {
+        assert!(good(config, env).warnings.is_empty(), "{config}");
+    }
+    let none = config.replace(", \"tokenEnv\": \"TOKEN\"", "");
+    assert_eq!(
+        codes(&bad(&none, &[])),
+        [("key_required", "continuations.detachedServices[0]")]
     );
 }
 

@@ -2,7 +2,9 @@
 
 use ipc_proto::Role;
 use ipc_proto::admin::{ANSWER, ASK, Answer, Ask};
-use ipc_proto::edges::{app_bridge, artifact, bench, control, egress, events, store};
+use ipc_proto::edges::{
+    app_bridge, artifact, bench, continuation, control, delivery, egress, events, store,
+};
 use ipc_proto::link::{self, LinkError};
 use ipc_proto::message::Message;
 use ipc_proto::table::{Guard, Phase, find};
@@ -86,6 +88,10 @@ pub fn all() -> Vec<Direction> {
         of!(EVENTS, events::RunEvent),
         of!("bench/request", bench::Request),
         of!("bench/reply", bench::Reply),
+        of!("continuation/request", continuation::Request),
+        of!("continuation/reply", continuation::Reply),
+        of!("delivery/request", delivery::Request),
+        of!("delivery/reply", delivery::Reply),
         direction::<Ask>("admin/ask", &[ASK]),
         direction::<Answer>("admin/answer", &[ANSWER]),
     ]
@@ -104,7 +110,6 @@ mod tests {
             assert_eq!(of, 1, "{}", row.name);
         }
         for direction in &all {
-            // Nobody has the continuation's edges yet, but each direction has a sender.
             assert!(!direction.senders.is_empty(), "{}", direction.name);
         }
     }

@@ -16,3 +16,4 @@ pub mod text;
 pub mod tools;
 pub mod turn;
 pub mod wire;
+pub mod words_only;

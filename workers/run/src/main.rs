@@ -14,6 +14,7 @@ use mono_run::tools::path::Places;
 use mono_run::tools::publish::OUTBOUND;
 use mono_run::turn::{self, Job, Opening, Outcome};
 use mono_run::wire::Wire;
+use mono_run::words_only::WordsOnly;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
@@ -175,8 +176,13 @@ async fn serve(
     } = assignment;
     mono_run::attached::unpack(&mut input, prepared.places.scratch());
     let source = trigger.source.clone();
-    let wire = Wire::new(channels, reader, trigger).map_err(KitError::worker)?;
     let cancel = Cancel::default();
+    // Who puts a later answer into words has no tools, no store and no files.
+    let words_only = reader == Role::Continuation;
+    if words_only {
+        prepared.policy = ToolPolicy::new(Some(&[]), &[]).map_err(KitError::worker)?;
+        prepared.settings.claim_servers.clear();
+    }
     let opening = open_endpoint(prepared).await;
     let prepared = &*prepared;
     let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
@@ -192,27 +198,39 @@ async fn serve(
         skills: &prepared.skills,
         skills_by_name: prepared.settings.skill_index,
         today: &today,
+        claim_servers: &prepared.settings.claim_servers,
     };
-    let mut turn = pin!(turn::run(
-        &wire,
-        &job,
-        &prepared.places,
-        &prepared.runner,
-        &cancel,
-        opening
-    ));
+    let Prepared { places, runner, .. } = prepared;
+    if words_only {
+        let wire = WordsOnly::new(channels, reader).map_err(KitError::worker)?;
+        let turn = turn::run(&wire, &job, places, runner, &cancel, opening);
+        return Ok(follow(turn, wire.nobody_listens(), &cancel, inbox).await);
+    }
+    let wire = Wire::new(channels, reader, trigger).map_err(KitError::worker)?;
+    let turn = turn::run(&wire, &job, places, runner, &cancel, opening);
+    Ok(follow(turn, wire.nobody_listens(), &cancel, inbox).await)
+}
+
+/// Follows a turn to its end; none when the supervisor wants this process gone at once.
+async fn follow(
+    turn: impl Future<Output = Outcome>,
+    nobody_listens: impl Future<Output = ()>,
+    cancel: &Cancel,
+    inbox: &mut Inbox,
+) -> Option<Outcome> {
+    let (mut turn, mut nobody_listens) = (pin!(turn), pin!(nobody_listens));
     let mut listening = true;
     loop {
         tokio::select! {
             biased;
-            outcome = &mut turn => return Ok(Some(outcome)),
+            outcome = &mut turn => return Some(outcome),
             event = inbox.recv() => match event {
                 Some(Event::CancelRun { reason }) => cancel.cancel(&reason),
-                Some(Event::Shutdown) | None => return Ok(None),
+                Some(Event::Shutdown) | None => return None,
                 // A run under way is finished; nothing else is meant for a run worker.
                 Some(_) => {}
             },
-            () = wire.nobody_listens(), if listening => {
+            () = &mut nobody_listens, if listening => {
                 listening = false;
                 cancel.cancel("the channel is gone");
             }

@@ -8,6 +8,7 @@
 use ipc_proto::chat::{Failover, ModelRequest, Usage};
 use ipc_proto::edges::app_bridge::{McpResult, ToolListing};
 use ipc_proto::edges::artifact::Root;
+use ipc_proto::edges::continuation::Origin;
 use ipc_proto::edges::egress::{FinishReason, ProviderStage};
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::edges::store::{History, RunCommit, RunFailure};
@@ -256,6 +257,31 @@ pub trait Store {
     async fn fail(&self, failure: &RunFailure) -> Result<(), Lost>;
 }
 
+/// The claims of this run's servers, with the continuation worker; without one there are none
+/// (spec s1, "Origin settlement lifecycle").
+pub trait Claims {
+    /// Takes no claim any more, waits for those that were let in, and tells how many are active.
+    ///
+    /// # Errors
+    /// When the worker is lost.
+    async fn close_claims(&self) -> Result<u32, Lost>;
+    /// Makes what the turn had seen durable for its claims.
+    ///
+    /// # Errors
+    /// When the worker is lost, or refuses.
+    async fn pin(&self, origin: &Origin) -> Result<(), Lost>;
+    /// The turn is committed.
+    ///
+    /// # Errors
+    /// When the worker is lost: it then asks the store.
+    async fn activate(&self) -> Result<(), Lost>;
+    /// The turn won't be committed.
+    ///
+    /// # Errors
+    /// When the worker is lost: it then asks the store.
+    async fn abandon(&self) -> Result<(), Lost>;
+}
+
 /// The channel that listens to this run is gone: nobody wants the answer any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the channel that started the run is gone")]
@@ -277,6 +303,6 @@ pub trait Watch {
 }
 
 /// All that a turn talks to.
-pub trait Workers: Model + Fetch + Artifacts + Mcp + Store + Events + Watch {}
+pub trait Workers: Model + Fetch + Artifacts + Mcp + Store + Claims + Events + Watch {}
 
-impl<T: Model + Fetch + Artifacts + Mcp + Store + Events + Watch> Workers for T {}
+impl<T: Model + Fetch + Artifacts + Mcp + Store + Claims + Events + Watch> Workers for T {}

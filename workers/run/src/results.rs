@@ -190,6 +190,7 @@ mod tests {
             content,
             structured: None,
             is_error: false,
+            app: None,
         }
     }
 

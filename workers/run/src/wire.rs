@@ -1,8 +1,8 @@
 //! The real owners behind [`crate::owners`]: one channel each, as the supervisor granted them.
 
 use crate::owners::{
-    Artifacts, Denied, Events, Fetch, Fetched, Handover, Lost, Mcp, McpCall, McpEvent, Model,
-    ModelEvent, ModelStream, NobodyListens, Publication, Store, Watch,
+    Artifacts, Claims, Denied, Events, Fetch, Fetched, Handover, Lost, Mcp, McpCall, McpEvent,
+    Model, ModelEvent, ModelStream, NobodyListens, Publication, Store, Watch,
 };
 use ipc_proto::channel::{CallError, Replies};
 use ipc_proto::chat::{MAX_MODEL_REQUEST, ModelRequest};
@@ -10,6 +10,7 @@ use ipc_proto::edges::app_bridge::{
     self, AppBridge, MAX_LISTING, MAX_RESULT, McpWarning, ToolListing,
 };
 use ipc_proto::edges::artifact::{self, Artifact};
+use ipc_proto::edges::continuation::{self, Continuation, Origin};
 use ipc_proto::edges::control::{EdgeName, Trigger};
 use ipc_proto::edges::egress::{self, Egress};
 use ipc_proto::edges::events::RunEvent;
@@ -28,6 +29,8 @@ const STORE_TIME: Duration = Duration::from_secs(30);
 const PUBLISH_TIME: Duration = Duration::from_secs(120);
 /// Time to take back what was published.
 const SETTLE_TIME: Duration = Duration::from_secs(60);
+/// Time for claims under way to end, or for a snapshot to be durable.
+const CLAIM_TIME: Duration = Duration::from_secs(60);
 /// Time for a page; egress itself gives up earlier.
 const FETCH_TIME: Duration = Duration::from_secs(60);
 /// Time for all servers' lists; the turn itself goes on without them a little earlier.
@@ -64,12 +67,14 @@ pub struct Wire {
     artifact: Client<Artifact>,
     egress: Client<Egress>,
     bridge: Client<AppBridge>,
+    /// Only where servers may claim.
+    claims: Option<Client<Continuation>>,
     events: EventSender,
     trigger: Trigger,
 }
 
 impl Wire {
-    /// Takes the channels of an assignment. Others than these five are closed.
+    /// Takes the channels of an assignment. Others than these are closed.
     ///
     /// # Errors
     /// When one is missing or can't be used.
@@ -86,6 +91,11 @@ impl Wire {
             Ok(channels.swap_remove(at).1)
         };
         let unusable = |edge| move |source| WireError::Unusable { edge, source };
+        let claims = take(EdgeName::Continuation)
+            .ok()
+            .map(|fd| Client::new(fd, Role::Continuation))
+            .transpose()
+            .map_err(unusable(EdgeName::Continuation))?;
         Ok(Self {
             store: Client::new(take(EdgeName::Store)?, Role::Store)
                 .map_err(unusable(EdgeName::Store))?,
@@ -95,6 +105,7 @@ impl Wire {
                 .map_err(unusable(EdgeName::Egress))?,
             bridge: Client::new(take(EdgeName::AppBridge)?, Role::AppBridge)
                 .map_err(unusable(EdgeName::AppBridge))?,
+            claims,
             events: EventSender::new(take(EdgeName::Events)?, reader)
                 .map_err(unusable(EdgeName::Events))?,
             trigger,
@@ -134,6 +145,7 @@ const STORE: &str = "store";
 const ARTIFACT: &str = "artifact";
 const EGRESS: &str = "egress";
 const BRIDGE: &str = "app-bridge";
+const CONTINUATION: &str = "continuation";
 
 fn lost(worker: &'static str) -> impl Fn(CallError) -> Lost {
     move |error| {
@@ -301,6 +313,58 @@ impl Artifacts for Wire {
     }
 }
 
+impl Wire {
+    async fn ask_continuation(
+        &self,
+        request: continuation::Request,
+        body: Option<OwnedFd>,
+    ) -> Result<Option<continuation::Reply>, Lost> {
+        let Some(claims) = &self.claims else {
+            return Ok(None);
+        };
+        let fds: Vec<OwnedFd> = body.into_iter().collect();
+        let answer = claims.call(&request, &fds, CLAIM_TIME).await;
+        Ok(Some(answer.map_err(lost(CONTINUATION))?.0))
+    }
+
+    async fn settle(
+        &self,
+        request: continuation::Request,
+        body: Option<OwnedFd>,
+    ) -> Result<(), Lost> {
+        match self.ask_continuation(request, body).await? {
+            None | Some(continuation::Reply::Settled) => Ok(()),
+            Some(other) => Err(broken(CONTINUATION, format!("{other:?}"))),
+        }
+    }
+}
+
+impl Claims for Wire {
+    async fn close_claims(&self) -> Result<u32, Lost> {
+        match self
+            .ask_continuation(continuation::Request::Close, None)
+            .await?
+        {
+            None => Ok(0),
+            Some(continuation::Reply::Closed { active }) => Ok(active),
+            Some(other) => Err(broken(CONTINUATION, format!("{other:?}"))),
+        }
+    }
+
+    async fn pin(&self, origin: &Origin) -> Result<(), Lost> {
+        let (origin, fd) = Body::pack_json(origin).map_err(unpackable)?;
+        self.settle(continuation::Request::Pin { origin }, fd).await
+    }
+
+    async fn activate(&self) -> Result<(), Lost> {
+        self.settle(continuation::Request::Activate, None).await
+    }
+
+    async fn abandon(&self) -> Result<(), Lost> {
+        self.settle(continuation::Request::Abandon, None).await
+    }
+}
+
 /// A model's answer on its way.
 #[derive(Debug)]
 pub enum WireStream {
@@ -314,24 +378,34 @@ impl Model for Wire {
     type Stream = WireStream;
 
     async fn complete(&self, request: &ModelRequest) -> Result<WireStream, Lost> {
-        let bytes = serde_json::to_vec(request).map_err(unpackable)?;
-        if bytes.len() > MAX_MODEL_REQUEST {
-            let message = format!(
-                "the conversation has {} bytes, at most {MAX_MODEL_REQUEST} can be sent",
-                bytes.len()
-            );
-            return Ok(WireStream::Ended(model_failed("context_limit", message)));
-        }
-        let (request, fd) = Body::pack(bytes).map_err(unpackable)?;
-        let fds: Vec<OwnedFd> = fd.into_iter().collect();
-        let replies = self
-            .egress
-            .stream(&egress::Request::Complete { request }, &fds, None)
-            .await;
-        Ok(WireStream::Replies(Box::new(
-            replies.map_err(lost(EGRESS))?,
-        )))
+        complete(&self.egress, request).await
     }
+}
+
+/// Asks egress for an answer.
+///
+/// # Errors
+/// When egress is lost.
+pub(crate) async fn complete(
+    egress: &Client<Egress>,
+    request: &ModelRequest,
+) -> Result<WireStream, Lost> {
+    let bytes = serde_json::to_vec(request).map_err(unpackable)?;
+    if bytes.len() > MAX_MODEL_REQUEST {
+        let message = format!(
+            "the conversation has {} bytes, at most {MAX_MODEL_REQUEST} can be sent",
+            bytes.len()
+        );
+        return Ok(WireStream::Ended(model_failed("context_limit", message)));
+    }
+    let (request, fd) = Body::pack(bytes).map_err(unpackable)?;
+    let fds: Vec<OwnedFd> = fd.into_iter().collect();
+    let replies = egress
+        .stream(&egress::Request::Complete { request }, &fds, None)
+        .await;
+    Ok(WireStream::Replies(Box::new(
+        replies.map_err(lost(EGRESS))?,
+    )))
 }
 
 fn model_failed(kind: &str, message: String) -> ModelEvent {

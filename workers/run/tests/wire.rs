@@ -117,6 +117,7 @@ async fn store(fd: OwnedFd, trouble: Trouble, seen: &Seen) {
                     account: None,
                     epoch: String::new(),
                     revision: 1,
+                    turns: vec![],
                 };
                 let (history, fd) = json_body(&history);
                 return vec![(Reply::Began { history }, fd)];
@@ -293,6 +294,7 @@ async fn bridge(fd: OwnedFd, trouble: Trouble, seen: &Seen) {
                     content,
                     structured: None,
                     is_error: false,
+                    app: None,
                 });
                 let progress = Reply::Progress {
                     progress: 1.0,
@@ -363,6 +365,7 @@ async fn turn(trouble: Trouble, reads: usize) -> Turn {
         skills: &[],
         skills_by_name: false,
         today: "2030-01-01",
+        claim_servers: &[],
     };
     let reader = async {
         let mut receiver = EventReceiver::new(e).unwrap();

@@ -154,11 +154,12 @@ pub(crate) fn latest(
     tx: &Transaction<'_>,
     limits: &Limits,
     key: i64,
-) -> Result<Vec<ChatMessage>, StoreError> {
+) -> Result<Vec<Entry>, StoreError> {
     let max = limits.history_messages;
     let mut entries = tx
         .prepare_cached(
-            "SELECT turn, role, content FROM messages WHERE conversation = ?1 ORDER BY seq DESC LIMIT ?2",
+            "SELECT turn, role, content, created_at FROM messages WHERE conversation = ?1
+             ORDER BY seq DESC LIMIT ?2",
         )?
         .query_map(params![key, max + 1], raw_entry)?
         .map(|row| row.map_err(StoreError::from).and_then(entry))
@@ -171,7 +172,7 @@ pub(crate) fn latest(
     {
         let opening = tx
             .prepare_cached(
-                "SELECT turn, role, content FROM messages WHERE conversation = ?1 AND turn = ?2
+                "SELECT turn, role, content, created_at FROM messages WHERE conversation = ?1 AND turn = ?2
                  ORDER BY seq LIMIT 1",
             )?
             .query_row(params![key, first.turn], raw_entry)?;
@@ -180,14 +181,14 @@ pub(crate) fn latest(
     Ok(history::window(&entries, max))
 }
 
-type RawEntry = (String, String, String);
+type RawEntry = (String, String, String, i64);
 
 fn raw_entry(row: &rusqlite::Row<'_>) -> rusqlite::Result<RawEntry> {
-    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
 }
 
 /// A message that was written by us and can't be read any more is damage.
-fn entry((turn, role, content): RawEntry) -> Result<Entry, StoreError> {
+fn entry((turn, role, content, at): RawEntry) -> Result<Entry, StoreError> {
     let damage = |detail: String| StoreError::Corrupt {
         path: PathBuf::from(crate::place::DATABASE),
         detail,
@@ -198,6 +199,7 @@ fn entry((turn, role, content): RawEntry) -> Result<Entry, StoreError> {
         serde_json::from_str(&content).map_err(|e| damage(format!("a message's content: {e}")))?;
     Ok(Entry {
         turn,
+        at,
         message: ChatMessage { role, content },
     })
 }

@@ -22,6 +22,8 @@ const SHORTEST: usize = 64;
 pub struct Entry {
     /// The run, or the key of an append.
     pub turn: String,
+    /// When it was entered, in milliseconds since 1970.
+    pub at: i64,
     /// The message.
     pub message: ChatMessage,
 }
@@ -124,7 +126,7 @@ fn shrink_block(block: &Block, bound: usize) -> Block {
 /// is at most `max` messages in whole turns. A single turn of more than `max` messages gives its
 /// first (what the person said) and its newest.
 #[must_use]
-pub fn window(entries: &[Entry], max: usize) -> Vec<ChatMessage> {
+pub fn window(entries: &[Entry], max: usize) -> Vec<Entry> {
     let start = entries.len().saturating_sub(max);
     let mut kept: Vec<&Entry> = entries[start..].iter().collect();
     if let (Some(before), Some(first)) = (start.checked_sub(1).map(|i| &entries[i]), kept.first()) {
@@ -139,18 +141,21 @@ pub fn window(entries: &[Entry], max: usize) -> Vec<ChatMessage> {
             }
         }
     }
-    paired(
-        kept.into_iter()
-            .map(|entry| entry.message.clone())
-            .collect(),
-    )
+    let mut messages: Vec<ChatMessage> = kept.iter().map(|e| e.message.clone()).collect();
+    pair_up(&mut messages);
+    let with_its_turn = |(entry, message): (&Entry, ChatMessage)| Entry {
+        turn: entry.turn.clone(),
+        at: entry.at,
+        message,
+    };
+    let whole = kept.into_iter().zip(messages).map(with_its_turn);
+    whole.filter(|e| !e.message.content.is_empty()).collect()
 }
 
-/// Removes calls without a result and results without a call, and what is empty after that.
+/// Removes calls without a result and results without a call. What is empty after that stays.
 ///
 /// Some models use the same id again in a later turn, so a result answers the oldest open call.
-#[must_use]
-pub fn paired(mut messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
+fn pair_up(messages: &mut [ChatMessage]) {
     let mut kept: Vec<bool> = Vec::new();
     let mut open: HashMap<&str, VecDeque<usize>> = HashMap::new();
     for (index, block) in messages
@@ -177,11 +182,9 @@ pub fn paired(mut messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
         kept.push(verdict);
     }
     let mut verdicts = kept.into_iter();
-    for message in &mut messages {
+    for message in messages {
         message.content.retain(|_| verdicts.next().unwrap_or(false));
     }
-    messages.retain(|message| !message.content.is_empty());
-    messages
 }
 
 /// The stored name of a role.
@@ -251,6 +254,7 @@ mod tests {
                         .zip(contents)
                         .map(|(turn, content)| Entry {
                             turn,
+                            at: 0,
                             message: ChatMessage {
                                 role: ChatRole::User,
                                 content,
@@ -269,6 +273,7 @@ mod tests {
                 let message = ChatMessage::text(ChatRole::User, format!("{turn}.{i}"));
                 out.push(Entry {
                     turn: turn.to_string(),
+                    at: i as i64,
                     message,
                 });
             }
@@ -276,8 +281,15 @@ mod tests {
         out
     }
 
-    fn texts(messages: &[ChatMessage]) -> Vec<String> {
-        messages.iter().map(ChatMessage::plain_text).collect()
+    fn texts(entries: &[Entry]) -> Vec<String> {
+        entries.iter().map(|e| e.message.plain_text()).collect()
+    }
+
+    /// Pairs up, without what is empty then.
+    fn paired(mut messages: Vec<ChatMessage>) -> Vec<ChatMessage> {
+        pair_up(&mut messages);
+        messages.retain(|message| !message.content.is_empty());
+        messages
     }
 
     proptest! {
@@ -300,7 +312,8 @@ mod tests {
         fn a_window_is_bounded_paired_and_a_suffix_of_whole_turns(entries in entries(), max in 1usize..40) {
             let out = window(&entries, max);
             prop_assert!(out.len() <= max);
-            prop_assert_eq!(&paired(out.clone()), &out);
+            let messages: Vec<_> = out.iter().map(|e| e.message.clone()).collect();
+            prop_assert_eq!(&paired(messages.clone()), &messages);
             // What a caller that loads only the newest max + 1 (and the opening of a long turn) sees is the same.
             let from = entries.len().saturating_sub(max + 1);
             let cut_turn = entries.get(from).map(|e| e.turn.clone());

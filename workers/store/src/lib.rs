@@ -10,6 +10,7 @@ mod conversation;
 pub mod db;
 pub mod error;
 pub mod history;
+pub mod letters;
 pub mod listing;
 pub mod migrate;
 pub mod place;

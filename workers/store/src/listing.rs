@@ -187,7 +187,7 @@ fn elapsed(ms: i64) -> u64 {
     u64::try_from(ms).unwrap_or(0)
 }
 
-fn rfc3339(ms: i64) -> String {
+pub(crate) fn rfc3339(ms: i64) -> String {
     jiff::Timestamp::from_millisecond(ms)
         .unwrap_or(jiff::Timestamp::UNIX_EPOCH)
         .to_string()

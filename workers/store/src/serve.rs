@@ -354,6 +354,14 @@ fn handle_supervisor(desk: &Desk, request: Request) -> Answer {
             Ok((Reply::Recorded, None))
         }
         Request::RunCommitted { run } => committedness(desk, &run),
+        Request::Letters {
+            conversation,
+            after,
+            limit,
+        } => {
+            let page = desk.with(|store| store.letters(conversation.as_ref(), after, limit))?;
+            packed(&page, |page| Reply::Letters { page })
+        }
         _ => Err(forbidden()),
     }
 }
@@ -379,6 +387,19 @@ fn handle_continuation(desk: &Desk, request: Request, fds: &mut VecDeque<OwnedFd
                 },
                 None,
             ))
+        }
+        Request::LeaveLetter {
+            conversation,
+            key,
+            text,
+        } => {
+            let invalid = |e: String| Fault::new("invalid_request", e);
+            let text = text
+                .unpack(fds, SMALL_BODY)
+                .map_err(|e| invalid(e.to_string()))?;
+            let text = String::from_utf8(text).map_err(|e| invalid(e.to_string()))?;
+            desk.with(|store| store.leave_letter(&conversation, &key, &text, now()))?;
+            Ok((Reply::Recorded, None))
         }
         _ => Err(forbidden()),
     }

@@ -172,6 +172,16 @@ fn all_requests() -> Vec<Request> {
         Request::Console {
             ask: Body::Inline(br#"{"ask":"sessions"}"#.to_vec()),
         },
+        Request::LeaveLetter {
+            conversation: conversation(),
+            key: "k".into(),
+            text: Body::Inline(b"text".to_vec()),
+        },
+        Request::Letters {
+            conversation: None,
+            after: 0,
+            limit: 1,
+        },
     ]
 }
 
@@ -298,8 +308,8 @@ async fn what_a_role_may_ask_is_refused_twice() {
         // A run's grant without its scope, and a scope with another role.
         (Role::Run, None, &[]),
         (Role::Monod, Some(scope("r1", "c")), &[]),
-        (Role::Monod, None, &[5, 6, 7, 8]),
-        (Role::Continuation, None, &[7, 9, 10]),
+        (Role::Monod, None, &[5, 6, 7, 8, 13]),
+        (Role::Continuation, None, &[7, 9, 10, 12]),
         (Role::ChannelOpenai, None, &[]),
         (Role::ChannelConsole, None, &[11]),
         (Role::ChannelConsole, Some(scope("r1", "c")), &[]),

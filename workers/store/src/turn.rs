@@ -4,12 +4,13 @@ use crate::account::{self, Tool, Turn};
 use crate::conversation;
 use crate::db::Store;
 use crate::error::StoreError;
+use crate::history::Entry;
 use crate::record::{self, Commitment, Committed, Start, Status, at_most, name};
 use crate::retention;
 use crate::text::cut;
 use ipc_proto::chat::ChatMessage;
 use ipc_proto::edges::control::RunScope;
-use ipc_proto::edges::store::{History, RunCommit, RunFailure};
+use ipc_proto::edges::store::{History, RunCommit, RunFailure, TurnMark};
 use ipc_proto::{ConversationId, RunId};
 use rusqlite::{OptionalExtension, Transaction, params};
 use sha2::{Digest, Sha256};
@@ -79,14 +80,14 @@ impl Store {
             session.revision
         ])?;
         retention::make_room(&tx, &limits, key)?;
-        let messages = conversation::latest(&tx, &limits, key)?;
+        let latest = conversation::latest(&tx, &limits, key)?;
         let account = account::account(&unsuccessful(&tx, scope.conversation.as_str())?);
         tx.commit()?;
         Ok(History {
-            messages,
             account,
             epoch: session.epoch,
             revision: session.revision,
+            ..history_of(latest)
         })
     }
 
@@ -303,7 +304,7 @@ impl Store {
     pub fn latest_history(&mut self, conversation: &ConversationId) -> Result<History, StoreError> {
         let limits = self.limits;
         let tx = self.db.transaction()?;
-        let (messages, revision) = match conversation::find(&tx, conversation.as_str())? {
+        let (latest, revision) = match conversation::find(&tx, conversation.as_str())? {
             None => (Vec::new(), 0),
             Some(key) => (
                 conversation::latest(&tx, &limits, key)?,
@@ -311,10 +312,8 @@ impl Store {
             ),
         };
         Ok(History {
-            messages,
-            account: None,
-            epoch: String::new(),
             revision,
+            ..history_of(latest)
         })
     }
 
@@ -371,6 +370,20 @@ impl Store {
             revision,
             repeated: false,
         })
+    }
+}
+
+fn history_of(entries: Vec<Entry>) -> History {
+    let mark = |Entry { turn, at, .. }: &Entry| TurnMark {
+        turn: turn.clone(),
+        at: *at,
+    };
+    History {
+        turns: entries.iter().map(mark).collect(),
+        messages: entries.into_iter().map(|entry| entry.message).collect(),
+        account: None,
+        epoch: String::new(),
+        revision: 0,
     }
 }
 

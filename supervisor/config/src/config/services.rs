@@ -82,7 +82,7 @@ pub enum RouteMode {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct DetachedService {
     pub name: String,
-    /// Always an environment variable.
+    /// An environment variable or a credential.
     pub token: SecretSource,
 }
 

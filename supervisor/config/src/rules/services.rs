@@ -40,6 +40,7 @@ impl Rules<'_> {
                 _ => {}
             }
         }
+        let enabled = self.continuations_enabled();
         let mut names = BTreeSet::new();
         for (index, service) in self
             .records("continuations.detachedServices")
@@ -59,17 +60,22 @@ impl Rules<'_> {
                     format!("`{name}` stands twice"),
                 );
             }
-            let Some(variable) = service.pointer("/token/name").and_then(Value::as_str) else {
+            let source = service.get("token");
+            let from = |of: &str| source.is_some_and(|token| token["from"] == of);
+            let Some(variable) = source.and_then(|token| token["name"].as_str()) else {
+                self.error("key_required", &key, "the service has no bearer")
+                    .expected = Some("tokenEnv or tokenCredential".into());
                 continue;
             };
+            // What a credential holds, the worker reads and measures.
+            if !from("env") || !enabled {
+                continue;
+            }
             let below = format!("{key}.tokenEnv");
             match self.env.get(variable).map(|token| token.chars().count()) {
                 None | Some(0) => {
-                    self.warn(
-                        "unset_variable",
-                        &below,
-                        format!("{variable} is not set: the service can't claim"),
-                    );
+                    self.error("unset_variable", &below, format!("{variable} is not set"))
+                        .expected = Some(format!("a bearer of at least {MIN_TOKEN} characters"));
                 }
                 Some(length) if length < MIN_TOKEN => {
                     self.error(

@@ -166,6 +166,15 @@ impl Rules<'_> {
                 format!("`{name}` is an SSE server"),
             )
             .expected = Some(expected.into());
+        } else if kind == "stdio" {
+            if server.pointer("/sandbox/network") != Some(&Value::from("all")) {
+                self.warn(
+                    "unreachable",
+                    key,
+                    format!("`{name}` has no network, so it can't reach the address to claim at"),
+                )
+                .expected = Some(format!("tools.mcpServers.{name}.sandbox.network: \"all\""));
+            }
         } else if kind == "http" {
             let url = server
                 .get("url")

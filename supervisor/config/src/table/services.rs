@@ -36,23 +36,23 @@ pub(super) const FIELDS: &[Field] = &[
     path("continuations.stateDir", Base::Config).or_text(".mono-agent/continuations").doc("Its state folder."),
     int("continuations.limits.maxActiveRecords", 1, 1_000_000).or(10_000).doc("Active records in all."),
     int("continuations.limits.maxActivePerOrigin", 1, 1_000_000).or(500).doc("Active records of one run or route."),
-    int("continuations.limits.maxConcurrent", 1, 64).or(16).doc("Results worked on at once."),
+    int("continuations.limits.maxConcurrent", 1, 256).or(16).doc("Results worked on at once."),
     millis("continuations.limits.synthesisTimeoutMs", 1, DAY_MS).or(600_000).doc("Longest synthesis."),
     millis("continuations.limits.deliveryTimeoutMs", 1, DAY_MS).or(120_000).doc("Longest delivery."),
     int("continuations.limits.operatorPageSize", 1, 500).or(100).doc("Records on one operator page."),
-    int("continuations.retention.terminalMaxRecords", 1, 10_000_000).or(50_000).doc("Finished records kept."),
-    millis("continuations.retention.terminalMaxAgeMs", 1, 3650 * DAY_MS).or(31_536_000_000).doc("How long they are kept."),
+    int("continuations.retention.terminalMaxRecords", 0, 10_000_000).or(50_000).doc("Finished records kept."),
+    millis("continuations.retention.terminalMaxAgeMs", 0, 3650 * DAY_MS).or(31_536_000_000).doc("How long they are kept."),
     int("continuations.retention.capturedTextMaxRecords", 0, 1_000_000).or(1000).doc("Captured answers kept."),
-    millis("continuations.retention.capturedTextMaxAgeMs", 1, 3650 * DAY_MS).or(2_592_000_000).doc("How long they are kept."),
+    millis("continuations.retention.capturedTextMaxAgeMs", 0, 3650 * DAY_MS).or(2_592_000_000).doc("How long they are kept."),
     map("continuations.namedRoutes", Form::Name, 256).doc("Routes for services that no run started."),
     choice("continuations.namedRoutes.<name>.mode", &["notify_if_actionable", "capture", "silent"]).required()
         .doc("What becomes of a result."),
     text("continuations.namedRoutes.<name>.conversationId", 512, Form::Line)
         .doc("Where it goes; needed except for `silent`, where it is forbidden."),
-    records("continuations.detachedServices", 256).doc("Services that may claim on a named route."),
+    records("continuations.detachedServices", 12).doc("Services that may claim on a named route."),
     text("continuations.detachedServices[].name", 128, Form::Name).required().doc("The service."),
-    secret_env("continuations.detachedServices[].tokenEnv").required()
-        .doc("The variable that holds its bearer, at least 16 characters."),
+    secret_env("continuations.detachedServices[].tokenEnv").doc("The variable that holds its bearer, at least 16 characters."),
+    secret_credential("continuations.detachedServices[].tokenCredential").doc("The systemd credential that holds it instead."),
 
     optional("memory").doc("What the agent remembers."),
     choice("memory.mode", &["lite", "journal", "bujo"]).or_text("lite")

@@ -111,6 +111,9 @@ impl<W: Workers> Hands<'_, W> {
             state: ToolState::Cancelled,
             ..ToolOutput::error("The run was cancelled.".into())
         };
+        if self.claim_servers.contains(&origin.server) {
+            self.may_have_claimed.set(true);
+        }
         let start = self.workers.call(&origin.server, &origin.tool, arguments);
         let Ok(call) = self.unless_cancelled(start).await else {
             return Ok(self.bounded(cancelled()));
@@ -176,8 +179,7 @@ impl<W: Workers> Hands<'_, W> {
 
     /// Tells of a reply part, once.
     async fn announce(&self, part: ReplyPart) -> Result<(), Failure> {
-        let (ReplyPart::Attachment { id, .. } | ReplyPart::Failure { id, .. }) = &part;
-        if !self.announced.borrow_mut().insert(id.clone()) {
+        if !self.announced.borrow_mut().insert(part.id().to_owned()) {
             return Ok(());
         }
         match Body::pack_json(&part) {

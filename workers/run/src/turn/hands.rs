@@ -16,7 +16,7 @@ use ipc_proto::chat::Block;
 use ipc_proto::edges::events::RunEvent;
 use serde_json::Value;
 use std::borrow::Cow;
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -36,6 +36,10 @@ pub(super) struct Hands<'a, W> {
     pub(super) catalog: OnceCell<Catalog>,
     /// Parts that the listener was told of.
     pub(super) announced: RefCell<HashSet<String>>,
+    /// MCP servers that may claim continuations.
+    pub(super) claim_servers: &'a [String],
+    /// One of them was called.
+    pub(super) may_have_claimed: Cell<bool>,
     /// Where commands reach [`Hands::serve_commands`], if they may.
     pub(super) url: Option<CapabilityUrl>,
 }

@@ -1,11 +1,13 @@
 //! One turn: the loop of model and tools, and its one order of ending (docs/architecture.md, "A
-//! turn"): end the commands → finalise artifacts → commit in the store, which is the truth → tell.
-//! Whatever fails or is cancelled before the commit takes back what was published and leaves a
-//! redacted account.
+//! turn"): end the commands → close the claims → finalise artifacts → pin what the turn had seen, if
+//! claims are active → commit in the store, which is the truth → activate the claims → tell.
+//! Whatever fails or is cancelled before the commit takes back what was published, abandons the
+//! claims and leaves a redacted account.
 
 mod calls;
 mod failure;
 mod hands;
+mod origin;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -26,13 +28,14 @@ use app_tools::OpenError;
 use hands::Hands;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, Failover, ModelRequest, Usage};
 use ipc_proto::edges::app_bridge::{McpWarning, ToolListing};
+use ipc_proto::edges::continuation::{Origin, OriginMessage};
 use ipc_proto::edges::control::{RunStatus, TurnInput};
 use ipc_proto::edges::egress::FinishReason;
 use ipc_proto::edges::events::{MAX_PIECE, RunEvent};
 use ipc_proto::edges::store::{RunCommit, RunFailure};
 use ipc_proto::reply::{MAX_PARTS, ReplyPart};
 use ipc_proto::{Body, RunId};
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -78,6 +81,8 @@ pub struct Job<'a> {
     pub skills_by_name: bool,
     /// Today, `YYYY-MM-DD`.
     pub today: &'a str,
+    /// MCP servers that may claim continuations.
+    pub claim_servers: &'a [String],
 }
 
 /// How a turn ended.
@@ -107,6 +112,8 @@ struct Turn<'a, W> {
     usage: Usage,
     model: String,
     failovers: Vec<Failover>,
+    /// What the history held, for the claims of this turn.
+    before: Vec<OriginMessage>,
 }
 
 /// Runs the turn to its end. Always tells the listener how it ended, and the store when it can.
@@ -129,6 +136,8 @@ pub async fn run<W: Workers>(
         cancel,
         catalog: OnceCell::new(),
         announced: RefCell::default(),
+        claim_servers: job.claim_servers,
+        may_have_claimed: Cell::new(false),
         url: endpoint.as_ref().map(|endpoint| endpoint.url().clone()),
     };
     let mut turn = Turn {
@@ -153,6 +162,7 @@ pub async fn run<W: Workers>(
             .clone()
             .unwrap_or_else(|| job.model.to_owned()),
         failovers: Vec::new(),
+        before: Vec::new(),
     };
     let (mut endpoint, calls) = match endpoint {
         Some(AppEndpoint { endpoint, calls }) => (Some(endpoint), Some(calls)),
@@ -261,6 +271,9 @@ impl<W: Workers> Turn<'_, W> {
         let both = async { tokio::join!(begin, listing) };
         let (history, listing) = self.hands.unless_cancelled(both).await?;
         let history = history?;
+        if !self.job.claim_servers.is_empty() {
+            self.before = origin::before(&history);
+        }
         if !history.messages.is_empty() {
             self.preceding = &[];
         }
@@ -354,21 +367,42 @@ impl<W: Workers> Turn<'_, W> {
     /// The end of a turn that worked.
     async fn commit(&mut self, last: String) -> Result<(), (Failure, Published)> {
         let lost = |lost: Lost| (Failure::Lost(lost), Published::Discard);
+        let discard = |failure| (failure, Published::Discard);
         // A command that still runs could change a file while it is being finalised.
         self.hands.runner.shut_down().await;
+        let claims = self.close_claims().await.map_err(discard)?;
         let mut parts = self
             .hands
             .unless_cancelled(self.hands.workers.finalise())
             .await
-            .map_err(|failure| (failure, Published::Discard))?
+            .map_err(discard)?
             .map_err(lost)?;
         parts.truncate(MAX_PARTS);
         // With the two of this turn, more would fall out of the history's window at once.
         let older = self.preceding.len().saturating_sub(MAX_HISTORY - 2);
         let mut messages: Vec<ChatMessage> =
             self.preceding.iter().skip(older).map(stored).collect();
-        messages.push(stored(&self.person()));
-        messages.push(stored(&ChatMessage::text(ChatRole::Assistant, last)));
+        let (person, answer) = (
+            stored(&self.person()),
+            stored(&ChatMessage::text(ChatRole::Assistant, last)),
+        );
+        if claims > 0 {
+            let mut history = std::mem::take(&mut self.before);
+            history.extend(messages.iter().map(origin::untold));
+            let origin = Origin {
+                history,
+                user: person.plain_text(),
+                assistant: answer.plain_text(),
+            };
+            // Their answer could not be put into words without it: better no turn than a promise
+            // that can't be kept.
+            self.hands
+                .unless_cancelled(self.hands.workers.pin(&origin))
+                .await
+                .map_err(discard)?
+                .map_err(lost)?;
+        }
+        messages.extend([person, answer]);
         let commit = RunCommit {
             messages,
             text: self.shown.clone(),
@@ -386,8 +420,30 @@ impl<W: Workers> Turn<'_, W> {
             .commit(&commit)
             .await
             .map_err(|lost| (Failure::Lost(lost), Published::Keep))?;
+        if claims > 0
+            && let Err(lost) = self.hands.workers.activate().await
+        {
+            // The continuation worker asks the store for what is true.
+            tracing::warn!("the turn's claims are not activated yet: {lost}");
+        }
         self.tell_finish(commit.parts).await;
         Ok(())
+    }
+
+    /// No server of this turn can claim any more; tells how many claims are active.
+    async fn close_claims(&self) -> Result<u32, Failure> {
+        if self.job.claim_servers.is_empty() {
+            return Ok(0);
+        }
+        match self.hands.workers.close_claims().await {
+            Ok(active) => Ok(active),
+            // Whoever was not called has nothing to claim for.
+            Err(lost) if !self.hands.may_have_claimed.get() => {
+                tracing::warn!("the turn's claims are not closed: {lost}");
+                Ok(0)
+            }
+            Err(lost) => Err(Failure::Lost(lost)),
+        }
     }
 
     async fn tell_finish(&self, parts: Vec<ReplyPart>) {
@@ -414,6 +470,14 @@ impl<W: Workers> Turn<'_, W> {
         tracing::warn!(kind = failure.kind(), "the turn failed: {failure}");
         self.hands.runner.shut_down().await;
         let gone = |worker: &str| matches!(&failure, Failure::Lost(lost) if lost.worker == worker && lost.refusal.is_none());
+        // A commit whose answer never came may stand: then the store is asked what became of it.
+        if published == Published::Discard
+            && !self.job.claim_servers.is_empty()
+            && !gone("continuation")
+            && let Err(lost) = self.hands.workers.abandon().await
+        {
+            tracing::warn!("the turn's claims were not abandoned: {lost}");
+        }
         if published == Published::Discard
             && !gone("artifact")
             && let Err(lost) = self.hands.workers.discard().await

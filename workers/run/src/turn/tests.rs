@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod calls;
+mod claims;
 mod endpoint;
 mod fake;
 

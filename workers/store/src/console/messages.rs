@@ -291,6 +291,45 @@ impl Store {
         Ok(tx.commit()?)
     }
 
+    /// Enters an answer that comes later, behind whatever stands in the thread. The same message
+    /// again changes nothing.
+    pub(super) fn deliver(
+        &mut self,
+        thread: &str,
+        message: &Message,
+        now: i64,
+    ) -> Result<(), StoreError> {
+        if message.role != Author::Assistant || message.status != Standing::Succeeded {
+            return Err(StoreError::Invalid {
+                field: "message",
+                reason: "only a whole answer is delivered",
+            });
+        }
+        let tx = self.write()?;
+        let key = key_of(&tx, thread)?;
+        let before: Option<(i64, String)> = tx
+            .query_row(
+                "SELECT thread, text FROM console_messages WHERE id = ?1",
+                [&message.id],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+            .optional()?;
+        match before {
+            Some((known, text)) if known == key && text == message.text => return Ok(()),
+            Some(_) => return Err(StoreError::Conflict(format!("message {}", message.id))),
+            None => {}
+        }
+        // It is whole: nobody holds it.
+        insert(&tx, key, message, 0)?;
+        weigh(&tx, key)?;
+        refuse_when_full(&tx, key)?;
+        tx.execute(
+            "UPDATE console_threads SET updated_at = ?2, unread = 1 WHERE key = ?1",
+            params![key, now],
+        )?;
+        Ok(tx.commit()?)
+    }
+
     pub(super) fn show_thread(
         &mut self,
         thread: &str,

@@ -593,3 +593,36 @@ fn sessions_are_kept_seen_and_forgotten() {
     let mut store = Store::open(dir.path(), Limits::default()).unwrap();
     assert_eq!(all(&mut store).len(), 1);
 }
+
+#[test]
+fn a_later_answer_stands_behind_the_rest_once_and_is_news() {
+    let dir = state();
+    let mut store = Store::open(dir.path(), Limits::default()).unwrap();
+    new(&mut store, "t", 1);
+    let _: Begun = asked(&mut store, begin("t", "1", "go", None), 2);
+    let deliver = |id: &str, thread: &str, text: &str, status| Ask::Deliver {
+        thread: thread.into(),
+        message: reply(id, text, status),
+    };
+    let whole = Standing::Succeeded;
+    // Also while another answer is being written.
+    let () = asked(&mut store, deliver("d1", "t", "later", whole), 3);
+    let () = asked(&mut store, deliver("d1", "t", "later", whole), 4);
+    let view = show(&mut store, "t");
+    assert_eq!(ids(&view.messages), ["u1", "a1", "d1"]);
+    assert!(view.thread.unread && view.thread.updated_at == 3);
+    new(&mut store, "u", 5);
+    for (ask, conflict) in [
+        (deliver("d1", "t", "other", whole), true),
+        (deliver("d1", "u", "later", whole), true),
+        (deliver("d2", "none", "x", whole), false),
+        (deliver("d2", "t", "x", Standing::Running), false),
+    ] {
+        let refused = tried::<()>(&mut store, ask, 6).unwrap_err();
+        assert_eq!(matches!(refused, StoreError::Conflict(_)), conflict);
+    }
+    // It belongs to no channel: none that ends marks it.
+    store.interrupt_replies(None).unwrap();
+    let view = show(&mut store, "t");
+    assert_eq!(view.messages[2].status, whole);
+}

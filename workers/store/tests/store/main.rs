@@ -6,6 +6,7 @@ mod console;
 mod crash;
 mod damage;
 mod kit;
+mod letters;
 mod limits;
 mod listing;
 mod migrations;

@@ -106,6 +106,8 @@ fn numbered_steps_are_never_edited() {
         "4eab2c597c32485835757e67559f0a9bbf18e6f96e275dbda08edc490b02fe42",
         "98c0d954e7c3a359594afdbfb4d97dd490004b52855488bf2f573ef535385c32",
         "ec2bf5c837a4d2bc9d16913ebe3a7642a850260966d15cb45119ebc1a56890d6",
+        "901680d5d27627dea58b239eb231c1549da393bf29dfb24363303ea4623f47c4",
+        "0b5c0da3ad4c6718ed8e15c5a1362ff919d768596860f98381ef30dea6afad0d",
     ];
     let found = migrate::STEPS.map(|step| hex::encode(Sha256::digest(step)));
     assert_eq!(found, known, "add a new step instead");

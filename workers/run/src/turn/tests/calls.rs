@@ -230,6 +230,7 @@ async fn mcp_tools_keep_their_server_their_progress_and_their_failures() {
         }],
         structured: None,
         is_error: false,
+        app: None,
     };
     let progress = McpEvent::Progress {
         progress: 1.0,

@@ -11,6 +11,7 @@ use crate::turn::{Job, Opening, Outcome, run};
 use ipc_proto::RunId;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, Failover, ModelRequest};
 use ipc_proto::edges::app_bridge::{McpResult, McpTool, ToolListing};
+use ipc_proto::edges::continuation::Origin;
 use ipc_proto::edges::control::TurnInput;
 use ipc_proto::edges::egress::FinishReason;
 use ipc_proto::edges::events::RunEvent;
@@ -109,6 +110,8 @@ pub(super) struct Bench {
     pub(super) max_turns: Option<u32>,
     pub(super) preceding: usize,
     pub(super) opening: RefCell<Option<Opening>>,
+    /// Servers that may claim.
+    pub(super) claim_servers: Vec<String>,
 }
 
 impl Bench {
@@ -119,6 +122,7 @@ impl Bench {
             max_turns: None,
             preceding: 0,
             opening: RefCell::default(),
+            claim_servers: vec![],
         }
     }
 
@@ -154,6 +158,7 @@ impl Bench {
             skills: &[],
             skills_by_name: false,
             today: "2030-01-01",
+            claim_servers: &self.claim_servers,
         };
         let opening = self.opening.take().unwrap_or(Ok(None));
         run(fake, &job, &places, &runner, &self.cancel, opening).await
@@ -173,6 +178,9 @@ pub(super) struct Fake {
     pub(super) commits: RefCell<Vec<RunCommit>>,
     pub(super) failures: RefCell<Vec<RunFailure>>,
     pub(super) parts: RefCell<Vec<ReplyPart>>,
+    /// Claims that are active when they are closed.
+    pub(super) active_claims: Cell<u32>,
+    pub(super) pinned: RefCell<Vec<Origin>>,
     /// Called once, when everything is to be settled.
     pub(super) at_finalise: RefCell<Option<Box<dyn FnOnce()>>>,
     pub(super) tools: RefCell<Vec<McpTool>>,
@@ -411,6 +419,7 @@ impl Mcp for Fake {
                 content,
                 structured: None,
                 is_error: false,
+                app: None,
             }))]
         };
         let events = self.mcp.borrow_mut().pop_front().unwrap_or_else(ok);
@@ -430,6 +439,7 @@ impl Store for Fake {
             account: None,
             epoch: String::new(),
             revision: 0,
+            turns: vec![],
         })
     }
     async fn tool_started(&self, id: &str, name: &str, arguments: &str) -> Result<(), Lost> {
@@ -448,6 +458,24 @@ impl Store for Fake {
         self.note("fail".into())?;
         self.failures.borrow_mut().push(failure.clone());
         Ok(())
+    }
+}
+
+impl Claims for Fake {
+    async fn close_claims(&self) -> Result<u32, Lost> {
+        self.note("close_claims".into())?;
+        Ok(self.active_claims.get())
+    }
+    async fn pin(&self, origin: &Origin) -> Result<(), Lost> {
+        self.note("pin".into())?;
+        self.pinned.borrow_mut().push(origin.clone());
+        Ok(())
+    }
+    async fn activate(&self) -> Result<(), Lost> {
+        self.note("activate".into())
+    }
+    async fn abandon(&self) -> Result<(), Lost> {
+        self.note("abandon".into())
     }
 }
 
