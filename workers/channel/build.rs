@@ -1,7 +1,14 @@
-//! Embeds the console's page when it was built (`cargo xtask console`): a table of its files.
+//! Embeds the console's page when it was built (`cargo xtask console`): a table of its files, each
+//! also compressed where that is worth it.
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+
+/// What is compressed already gains nothing.
+const COMPRESSED: [&str; 6] = ["html", "js", "mjs", "css", "svg", "txt"];
 
 fn main() {
     let folder = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default());
@@ -13,18 +20,43 @@ fn main() {
         collect(&dist, &mut files);
     }
     files.sort();
-    let mut code = String::from("pub(crate) static FILES: &[(&str, &[u8])] = &[\n");
-    for file in &files {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
+    let mut code = String::from("pub(crate) static FILES: &[(&str, &[u8], Option<&[u8]>)] = &[\n");
+    for (number, file) in files.iter().enumerate() {
         println!("cargo::rerun-if-changed={}", file.display());
         let name = file.strip_prefix(&dist).unwrap_or(file);
         let name = name.to_string_lossy();
-        let _ = writeln!(code, "    ({name:?}, include_bytes!({file:?})),");
+        let small = match compressed(file, &out.join(format!("{number}.gz"))) {
+            Ok(Some(small)) => format!("Some(include_bytes!({small:?}))"),
+            Ok(None) => "None".to_owned(),
+            Err(e) => {
+                println!("cargo::error={} can't be compressed: {e}", file.display());
+                return;
+            }
+        };
+        let _ = writeln!(code, "    ({name:?}, include_bytes!({file:?}), {small}),");
     }
     code.push_str("];\n");
-    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
     if let Err(e) = std::fs::write(out.join("console_files.rs"), code) {
         println!("cargo::error=the table of the console's files can't be written: {e}");
     }
+}
+
+/// Writes a file compressed; `None` where that saves nothing.
+fn compressed(file: &Path, to: &Path) -> std::io::Result<Option<PathBuf>> {
+    let kind = file.extension().and_then(|kind| kind.to_str());
+    if !kind.is_some_and(|kind| COMPRESSED.contains(&kind)) {
+        return Ok(None);
+    }
+    let bytes = std::fs::read(file)?;
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(&bytes)?;
+    let small = encoder.finish()?;
+    if small.len() >= bytes.len() {
+        return Ok(None);
+    }
+    std::fs::write(to, small)?;
+    Ok(Some(to.to_owned()))
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

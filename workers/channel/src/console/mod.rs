@@ -168,3 +168,77 @@ async fn order_done(sessions: &Sessions, order: Order) -> Result<Value, Fault> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use axum::Router;
+    use axum::routing::get;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio::sync::{Semaphore, watch};
+    use tokio::time::Instant;
+
+    /// A page that waits for a permit, behind the console's bounds.
+    async fn served(permits: &Arc<Semaphore>) -> (SocketAddr, watch::Sender<bool>) {
+        let permits = permits.clone();
+        let page = get(move || async move {
+            permits.acquire().await.unwrap().forget();
+            "served"
+        });
+        let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = socket.local_addr().unwrap();
+        let (stop, stopping) = watch::channel(false);
+        let router = Router::new().route("/", page);
+        tokio::spawn(listener::serve_within(socket, router, stopping, BOUNDS));
+        (address, stop)
+    }
+
+    async fn begin(address: SocketAddr, head: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream
+    }
+
+    async fn rest(mut stream: TcpStream) -> String {
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text).await;
+        text
+    }
+
+    const WHOLE: &str = "GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_is_not_whole_in_fifteen_seconds_is_not_waited_for() {
+        let (address, _stop) = served(&Arc::new(Semaphore::new(1))).await;
+        let stream = begin(address, &WHOLE[..20]).await;
+        let start = Instant::now();
+        assert!(!rest(stream).await.contains("served"));
+        assert_eq!(start.elapsed().as_secs(), 15);
+    }
+
+    #[tokio::test]
+    async fn two_hundred_and_fifty_six_are_served_at_once_and_the_next_one_after_them() {
+        let permits = Arc::new(Semaphore::new(0));
+        let (address, _stop) = served(&permits).await;
+        let mut first = Vec::new();
+        for _ in 0..256 {
+            first.push(begin(address, WHOLE).await);
+        }
+        let next = tokio::spawn(rest(begin(address, WHOLE).await));
+        permits.add_permits(256);
+        // Were the next one served among them, one of these would have no permit left.
+        let all = async {
+            for stream in first {
+                assert!(rest(stream).await.ends_with("served"));
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), all)
+            .await
+            .unwrap();
+        permits.add_permits(1);
+        assert!(next.await.unwrap().ends_with("served"));
+    }
+}

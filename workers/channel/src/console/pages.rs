@@ -2,8 +2,11 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
-use http::{HeaderValue, StatusCode};
+use http::header::{
+    ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
+    REFERRER_POLICY, VARY,
+};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 mod built {
     include!(concat!(env!("OUT_DIR"), "/console_files.rs"));
@@ -23,10 +26,51 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,
 /// Where it is.
 const STYLE_PATH: &str = "plain.css";
 
-fn file(name: &str) -> Option<&'static [u8]> {
+/// A built file, and the same compressed where that is smaller.
+struct File {
+    plain: &'static [u8],
+    gzip: Option<&'static [u8]>,
+}
+
+fn file(name: &str) -> Option<File> {
     built::FILES
         .iter()
-        .find_map(|(own, bytes)| (*own == name).then_some(*bytes))
+        .find_map(|(own, plain, gzip)| (*own == name).then_some(File { plain, gzip: *gzip }))
+}
+
+/// True when a client takes gzip. A weight of zero refuses it.
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    let lines = headers.get_all(ACCEPT_ENCODING).iter();
+    let mut codings = lines
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','));
+    codings.any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = weight.trim().strip_prefix("q=").map(str::parse::<f32>);
+        name.trim().eq_ignore_ascii_case("gzip")
+            && weight.is_none_or(|weight| weight.is_ok_and(|weight| weight > 0.0))
+    })
+}
+
+/// As the client takes it.
+fn as_taken(
+    file: &File,
+    headers: &HeaderMap,
+    kind: &'static str,
+    policy: &'static str,
+    cache: &'static str,
+) -> Response {
+    let small = file.gzip.filter(|_| takes_gzip(headers));
+    let body = Body::from(small.unwrap_or(file.plain));
+    let mut response = answer(StatusCode::OK, kind, policy, cache, body);
+    let told = response.headers_mut();
+    if small.is_some() {
+        told.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    }
+    if file.gzip.is_some() {
+        told.insert(VARY, HeaderValue::from_static("accept-encoding"));
+    }
+    response
 }
 
 fn media_type(name: &str) -> &'static str {
@@ -64,10 +108,10 @@ fn answer(
 
 /// The built page, for every address that it has a view for.
 #[must_use]
-pub fn shell() -> Response {
+pub fn shell(headers: &HeaderMap) -> Response {
     let html = "text/html; charset=utf-8";
     match file("index.html") {
-        Some(page) => answer(StatusCode::OK, html, POLICY, "no-store", Body::from(page)),
+        Some(page) => as_taken(&page, headers, html, POLICY, "no-store"),
         None => plain(
             StatusCode::OK,
             "No page in this build",
@@ -79,7 +123,7 @@ pub fn shell() -> Response {
 
 /// A file of the page. Their names have their content's hash in them.
 #[must_use]
-pub fn asset(name: &str) -> Option<Response> {
+pub fn asset(name: &str, headers: &HeaderMap) -> Option<Response> {
     if name == STYLE_PATH {
         let body = Body::from(STYLE);
         return Some(answer(
@@ -90,13 +134,14 @@ pub fn asset(name: &str) -> Option<Response> {
             body,
         ));
     }
-    let bytes = file(&format!("assets/{name}"))?;
-    Some(answer(
-        StatusCode::OK,
+    let found = file(&format!("assets/{name}"))?;
+    let cache = "public, max-age=31536000, immutable";
+    Some(as_taken(
+        &found,
+        headers,
         media_type(name),
         PLAIN_POLICY,
-        "public, max-age=31536000, immutable",
-        Body::from(bytes),
+        cache,
     ))
 }
 
@@ -170,7 +215,7 @@ mod tests {
             assert!(built::FILES.is_empty());
             return;
         };
-        let page = String::from_utf8_lossy(page);
+        let page = String::from_utf8_lossy(page.plain);
         for script in page.split("<script").skip(1) {
             let (head, body) = script.split_once('>').unwrap_or_default();
             assert!(head.contains("src=\"/assets/"), "{head}");
@@ -179,7 +224,7 @@ mod tests {
         assert!(!page.contains("<style"));
         for link in page.split("\"/assets/").skip(1) {
             let name = link.split('"').next().unwrap_or_default();
-            assert!(asset(name).is_some(), "{name}");
+            assert!(asset(name, &HeaderMap::new()).is_some(), "{name}");
         }
     }
 
@@ -192,8 +237,54 @@ mod tests {
             "../../Cargo.toml",
             "/etc/passwd",
         ] {
-            assert!(asset(name).is_none(), "{name}");
+            assert!(asset(name, &HeaderMap::new()).is_none(), "{name}");
         }
-        assert!(asset(STYLE_PATH).is_some());
+        assert!(asset(STYLE_PATH, &HeaderMap::new()).is_some());
+    }
+
+    fn taking(codings: &str) -> HeaderMap {
+        let value = HeaderValue::from_str(codings).unwrap_or(HeaderValue::from_static(""));
+        HeaderMap::from_iter([(ACCEPT_ENCODING, value)])
+    }
+
+    #[test]
+    fn gzip_is_for_those_who_take_it() {
+        for (codings, takes) in [
+            ("gzip", true),
+            ("deflate, gzip;q=1.0, br", true),
+            ("br;q=1, GZIP ; q=0.5", true),
+            ("gzip;q=0", false),
+            ("gzip;q=0.000", false),
+            ("gzip;q=x", false),
+            ("xgzip, br", false),
+            ("identity", false),
+            ("", false),
+        ] {
+            assert_eq!(takes_gzip(&taking(codings)), takes, "{codings}");
+        }
+        assert!(!takes_gzip(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn what_is_compressed_is_the_same_file() {
+        use std::io::Read as _;
+        let mut saved = 0;
+        for (name, plain, gzip) in built::FILES {
+            let Some(gzip) = gzip else { continue };
+            let mut back = Vec::new();
+            let read = flate2::read::GzDecoder::new(*gzip).read_to_end(&mut back);
+            assert!(read.is_ok() && back == *plain, "{name}");
+            saved += plain.len() - gzip.len();
+            let Some(name) = name.strip_prefix("assets/") else {
+                continue;
+            };
+            for (headers, encoding) in [(taking("gzip"), Some("gzip")), (taking("br"), None)] {
+                let told = asset(name, &headers).map(|answer| answer.headers().clone());
+                let told = told.unwrap_or_default();
+                let own = told.get(CONTENT_ENCODING).and_then(|v| v.to_str().ok());
+                assert_eq!((own, told.contains_key(VARY)), (encoding, true), "{name}");
+            }
+        }
+        assert!(saved > 500_000 || built::FILES.is_empty(), "{saved}");
     }
 }

@@ -137,11 +137,10 @@ pub fn router(pieces: Pieces) -> Router {
 
 async fn serve(State(console): State<Arc<Console>>, request: Request) -> Response {
     let (parts, mut body) = request.into_parts();
-    let result = tokio::time::timeout(REQUEST_TIME, console.dispatch(&parts, &mut body)).await;
+    let result = in_time(console.dispatch(&parts, &mut body)).await;
     let mut response = match result {
-        Ok(Ok(response)) => response,
-        Ok(Err(error)) => refuse(body, error.into_response(), MAX_DRAIN).await,
-        Err(_) => ApiError::new(503, "too_slow", "The answer took too long.").into_response(),
+        Ok(response) => response,
+        Err(error) => refuse(body, error.into_response(), MAX_DRAIN).await,
     };
     let headers = response.headers_mut();
     for (name, value) in [
@@ -166,6 +165,14 @@ async fn serve(State(console): State<Arc<Console>>, request: Request) -> Respons
             .or_insert(HeaderValue::from_static(value));
     }
     response
+}
+
+/// What takes longer than a request may is given up.
+async fn in_time<T>(answer: impl Future<Output = Result<T, ApiError>>) -> Result<T, ApiError> {
+    let late = || ApiError::new(503, "too_slow", "The answer took too long.");
+    tokio::time::timeout(REQUEST_TIME, answer)
+        .await
+        .unwrap_or_else(|_| Err(late()))
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -254,7 +261,9 @@ impl Console {
         let get = parts.method == Method::GET;
         match segments.as_slice() {
             ["healthz"] if get => Ok("ok\n".into_response()),
-            ["assets", name] if get => Ok(pages::asset(name).unwrap_or_else(pages::nothing)),
+            ["assets", name] if get => {
+                Ok(pages::asset(name, &parts.headers).unwrap_or_else(pages::nothing))
+            }
             ["login", token] => self.login(parts, token).await,
             ["api", "v1", rest @ ..] => self.api(parts, rest, body).await,
             [""] if get => self.view(parts).await,
@@ -267,7 +276,7 @@ impl Console {
 
     async fn view(&self, parts: &Parts) -> Result<Response, ApiError> {
         Ok(match self.sessions.admit(&parts.headers).await? {
-            Some(_) => pages::shell(),
+            Some(_) => pages::shell(&parts.headers),
             None => pages::who_are_you(),
         })
     }
@@ -633,5 +642,24 @@ impl Console {
         let seen = self.lookout.look(Look::Status).await?;
         *kept = Some((Instant::now(), seen.clone()));
         Ok(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_given_up_after_five_minutes() {
+        let start = Instant::now();
+        let after = |secs| async move {
+            tokio::time::sleep(Duration::from_secs(secs)).await;
+            Ok(secs)
+        };
+        assert_eq!(in_time(after(299)).await, Ok(299));
+        let late = in_time(after(301)).await.unwrap_err();
+        assert_eq!((late.status, &*late.code), (503, "too_slow"));
+        assert_eq!(start.elapsed().as_secs(), 299 + 300);
     }
 }
