@@ -80,9 +80,9 @@ export const runs: Run[] = Array.from({ length: 64 }, (_, n) => {
     usage: { input: 1840 + n * 31, output: 420 + n * 7, cacheRead: 1024, cacheCreation: 0, costUsd: n % 5 === 2 ? 0.0123 + n / 1000 : null },
     failoverHistory: n % 9 === 4 ? [{ model: "anthropic:claude-sonnet", failureKind: "overloaded", attempts: 3 }] : [],
     tools: [
-      { id: "t1", name: "Read", state: "success", durationMs: 42 },
-      { id: "t2", name: "Bash", state: "exit_nonzero", durationMs: 810 },
-      { id: "t3", name: "PublishReplyFile", state: "success", durationMs: 12 },
+      { id: "t1", name: "Read", state: "success", durationMs: 42, startedAt, arguments: '{"path":"orders.csv"}', preview: "a,b\n1,2" },
+      { id: "t2", name: "Bash", state: "exit_nonzero", durationMs: 810, startedAt, arguments: '{"command":"make report"}', preview: "make: *** [report] Error 2" },
+      { id: "t3", name: "PublishReplyFile", state: "success", durationMs: 12, startedAt, arguments: '{"path":"out.csv"}', preview: '{"published":true}' },
     ],
     messages: [
       { role: "user", bytes: 86 },

@@ -226,8 +226,21 @@ export interface Run {
     costUsd?: number | null;
   };
   failoverHistory?: { model: string; failureKind: string; attempts: number }[];
-  tools?: { id: string; name: string; state: string; durationMs?: number | null }[];
+  tools?: ToolCall[];
   messages?: { role: string; bytes: number }[];
+}
+
+/** A tool call of a run, as the store keeps it. */
+export interface ToolCall {
+  id: string;
+  name: string;
+  state: string;
+  durationMs?: number | null;
+  /** RFC 3339. */
+  startedAt?: string;
+  /** Both are the beginning, up to 4 KiB. */
+  arguments?: string;
+  preview?: string;
 }
 
 export interface RunPage {

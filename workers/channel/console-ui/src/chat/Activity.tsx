@@ -11,8 +11,16 @@ import { readable } from "./readable.ts";
 /** Entries that are drawn at once; older ones on request. */
 const SHOWN = 50;
 
-export function ActivityView({ activity, running }: { activity: Activity[]; running: boolean }): ReactNode {
-  const [open, setOpen] = useState(false);
+export function ActivityView({
+  activity,
+  running,
+  unfolded = false,
+}: {
+  activity: Activity[];
+  running: boolean;
+  unfolded?: boolean;
+}): ReactNode {
+  const [open, setOpen] = useState(unfolded);
   const [all, setAll] = useState(false);
   if (activity.length === 0) return null;
   const hidden = all ? 0 : Math.max(0, activity.length - SHOWN);

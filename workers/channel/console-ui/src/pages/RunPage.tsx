@@ -2,7 +2,8 @@
 
 import { useCallback, type ReactNode } from "react";
 import { api } from "../api/client.ts";
-import type { Run } from "../api/types.ts";
+import type { Activity, Run, ToolCall } from "../api/types.ts";
+import { ActivityView } from "../chat/Activity.tsx";
 import { LongText } from "../chat/LongText.tsx";
 import { useResource } from "../state/resource.ts";
 import { DataTable, Facts, Page, Tag } from "../ui/DataTable.tsx";
@@ -13,7 +14,7 @@ import { Time } from "../ui/Time.tsx";
 
 export default function RunPage({ id }: { id: string }): ReactNode {
   const read = useCallback(() => api.run(id), [id]);
-  const { value, error, reload } = useResource(read, ["runs"]);
+  const { value, error, reload } = useResource(read, ["runs"], 5000);
   return (
     <Page title="Run" aside={<Link to="/runs">All runs</Link>}>
       {error !== null && <Failed message={error} onRetry={reload} />}
@@ -64,21 +65,8 @@ function Shown({ run }: { run: Run }): ReactNode {
       )}
       {tools.length > 0 && (
         <>
-          <h2 className="section-title">Tool calls</h2>
-          <DataTable
-            label="Tool calls"
-            rows={tools}
-            id={(tool, index) => `${tool.id} ${index}`}
-            columns={[
-              { title: "Tool", cell: (tool) => <bdi>{tool.name}</bdi> },
-              { title: "State", cell: (tool) => <Tag state={tool.state.replaceAll("_", " ")} /> },
-              {
-                title: "Took",
-                figures: true,
-                cell: (tool) => (tool.durationMs == null ? "–" : duration(tool.durationMs)),
-              },
-            ]}
-          />
+          <h2 className="section-title">Events</h2>
+          <ActivityView activity={tools.map(event)} running={run.status === "running"} unfolded />
         </>
       )}
       {(run.messages ?? []).length > 0 && (
@@ -105,4 +93,21 @@ function Shown({ run }: { run: Run }): ReactNode {
       )}
     </>
   );
+}
+
+/** A call as the activity of an answer shows it. Some models use an id again. */
+function event(call: ToolCall, index: number): Activity {
+  const startedAt = Date.parse(call.startedAt ?? "") || 0;
+  const calm = call.state === "success" || call.state === "running";
+  return {
+    id: `${call.id} ${index}`,
+    kind: "tool",
+    name: call.name,
+    arguments: call.arguments ?? "",
+    result: call.preview ?? "",
+    isError: !calm,
+    startedAt,
+    ...(call.durationMs == null ? {} : { endedAt: startedAt + call.durationMs }),
+    ...(calm ? {} : { title: `Ended as: ${call.state.replaceAll("_", " ")}` }),
+  };
 }

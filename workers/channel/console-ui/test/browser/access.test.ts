@@ -67,7 +67,10 @@ async function each(console: Console, visit: (where: string) => Promise<void>): 
   await page.getByRole("table").waitFor();
   await visit("runs");
   await page.getByRole("table").getByRole("link").nth(4).click();
-  await page.getByRole("heading", { name: "Tool calls" }).waitFor();
+  await page.getByRole("heading", { name: "Events" }).waitFor();
+  await page.getByRole("button", { name: /Bash/ }).click();
+  await page.getByRole("region", { name: "Arguments" }).getByText("make report").waitFor();
+  await page.getByRole("region", { name: "Error" }).getByText("Error 2").waitFor();
   await visit("run");
   await console.goto("/workers");
   await page.getByRole("button", { name: /^store/ }).click();
