@@ -13,6 +13,7 @@ use mono_artifact::quota::CEILING;
 use mono_artifact::session::{Desk, Outcome, Request, Session};
 use mono_artifact::shelf::Shelf;
 use mono_artifact::verify::Roots;
+use sha2::{Digest as _, Sha256};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -162,4 +163,8 @@ pub fn refused(outcome: &Outcome) -> &'static str {
         Outcome::Refused(code, _) => code.as_str(),
         other => panic!("not refused: {other:?}"),
     }
+}
+
+pub fn integrity(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
