@@ -2,6 +2,7 @@
 
 use ipc_proto::channel::Fault;
 use ipc_proto::console::{Look, Order};
+use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::{
     EdgeName, FromWorker, MAX_TURN_INPUT, Peer, Refusal, RunScope, RunStatus, StartRun, ToWorker,
     Trigger, TurnInput,
@@ -231,7 +232,11 @@ impl Control {
             name: name.to_owned(),
             run,
         };
-        match self.ask(&wish, &[]).await? {
+        self.started(&wish).await
+    }
+
+    async fn started(&self, wish: &FromWorker) -> Result<ServerPipes, ControlError> {
+        match self.ask(wish, &[]).await? {
             (ToWorker::ServerStarted { server }, mut fds) => {
                 match (fds.pop_front(), fds.pop_front(), fds.pop_front()) {
                     (Some(stdin), Some(stdout), Some(stderr)) => Ok(ServerPipes {
@@ -248,6 +253,36 @@ impl Control {
             }
             _ => Err(ControlError::NoAnswer),
         }
+    }
+
+    /// Starts a configured stdio server that may claim continuations for a run (app-bridge).
+    ///
+    /// # Errors
+    /// As [`Control::start_server`].
+    pub async fn start_claiming_server(
+        &self,
+        name: &str,
+        run: RunId,
+        claim: Claim,
+    ) -> Result<ServerPipes, ControlError> {
+        let wish = FromWorker::StartClaimingServer {
+            name: name.to_owned(),
+            run,
+            claim,
+        };
+        self.started(&wish).await
+    }
+
+    /// Says how the continuations stand (the continuation worker).
+    ///
+    /// # Errors
+    /// When the supervisor is gone.
+    pub async fn health(&self, health: &serde_json::Value) -> Result<(), ControlError> {
+        let bytes = serde_json::to_vec(health).map_err(ipc_proto::body::BodyError::from)?;
+        let health = FromWorker::Health {
+            health: Body::Inline(bytes),
+        };
+        Ok(self.sender.send(0, 0, &health, &[]).await?)
     }
 
     /// Ends a server and its whole process tree.
