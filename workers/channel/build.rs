@@ -21,7 +21,7 @@ fn main() {
     }
     files.sort();
     let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
-    let mut code = String::from("pub(crate) static FILES: &[(&str, &[u8], Option<&[u8]>)] = &[\n");
+    let mut code = String::from("pub(crate) static FILES: &[Built] = &[\n");
     for (number, file) in files.iter().enumerate() {
         println!("cargo::rerun-if-changed={}", file.display());
         let name = file.strip_prefix(&dist).unwrap_or(file);

@@ -7,6 +7,7 @@ pub mod files;
 pub mod guard;
 pub mod hints;
 pub mod keeper;
+pub mod later;
 pub mod live;
 pub mod login;
 pub mod pages;
@@ -34,10 +35,8 @@ use std::time::Duration;
 use turns::Turns;
 use worker_kit::{Control, Event, Granted, KitError, Starting};
 use worker_web::listener::{self, Bounds};
+use worker_web::service;
 
-/// When the daemon ends, time to keep what turns have come to and to answer those who are
-/// connected. Turns have ended by then, and the supervisor waits for three seconds.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// Connections, and how long they may take (facts 2.9; a download is drained within 30 s).
 const BOUNDS: Bounds = Bounds {
     connections: 256,
@@ -80,32 +79,26 @@ pub async fn run(mut starting: Starting, settings: ConsoleSettings) -> Result<()
         // Turns outlive their connections.
         turns.all_over().await;
     };
-    tokio::pin!(serving);
-    loop {
-        tokio::select! {
-            () = &mut serving => return Ok(()),
-            event = inbox.recv() => match event {
-                Some(Event::Granted(granted)) => {
-                    connect(&keeper, granted);
-                    // Another process answers: the daemon's status is another.
-                    hints.tell(&hints::Hint::Status);
-                }
-                Some(Event::Operate { request, order }) => {
-                    let (control, sessions) = (control.clone(), sessions.clone());
-                    tokio::spawn(operate(control, sessions, request, order));
-                }
-                Some(Event::Drain) => {
-                    stop.send_replace(true);
-                    let turns = turns.clone();
-                    tokio::spawn(async move { turns.leave().await });
-                }
-                Some(Event::Shutdown) | None => break,
-                Some(_) => {}
-            },
+    let threads = Arc::new(later::Threads::new(keeper.clone(), hints.clone()));
+    let on = |event| match event {
+        Event::Granted(granted) => {
+            if let Some(granted) = crate::later::take(granted, &threads) {
+                connect(&keeper, granted);
+            }
+            // Another process answers: the daemon's status is another.
+            hints.tell(&hints::Hint::Status);
         }
-    }
-    stop.send_replace(true);
-    if tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
+        Event::Operate { request, order } => {
+            let (control, sessions) = (control.clone(), sessions.clone());
+            tokio::spawn(operate(control, sessions, request, order));
+        }
+        Event::Drain => {
+            let turns = turns.clone();
+            tokio::spawn(async move { turns.leave().await });
+        }
+        _ => {}
+    };
+    if !service::until_told(&mut inbox, &stop, serving, on).await {
         tracing::warn!("ended with answers that were not taken or not kept");
     }
     Ok(())
@@ -115,16 +108,7 @@ fn prepare(
     starting: &mut Starting,
     settings: &ConsoleSettings,
 ) -> Result<(TcpListener, Names), String> {
-    let socket = starting
-        .descriptor("listener")
-        .ok_or("no listener came with the settings")?;
-    let socket = TcpListener::from(socket);
-    socket
-        .set_nonblocking(true)
-        .map_err(|e| format!("the listener: {e}"))?;
-    let bound = socket
-        .local_addr()
-        .map_err(|e| format!("the listener's address: {e}"))?;
+    let (socket, bound) = service::socket(starting)?;
     let names = Names::new(&settings.allowed_hosts, bound)?;
     Ok((socket, names))
 }

@@ -9,6 +9,9 @@ use http::header::{
 use http::{HeaderMap, HeaderValue, StatusCode};
 
 mod built {
+    /// Name, content, and the same compressed where that is smaller.
+    type Built = (&'static str, &'static [u8], Option<&'static [u8]>);
+
     include!(concat!(env!("OUT_DIR"), "/console_files.rs"));
 }
 

@@ -17,16 +17,12 @@ use ipc_proto::settings::OpenaiSettings;
 use router::Api;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Duration;
-use worker_kit::{Event, KitError, Starting};
-use worker_web::listener;
+use worker_kit::{KitError, Starting};
 use worker_web::origin::Admission;
+use worker_web::{listener, service};
 
 /// Connections served at once.
 const MAX_CONNECTIONS: usize = 512;
-/// When the daemon ends, time to answer those who are connected. Turns have ended by then, and the
-/// supervisor waits for three seconds.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Serves the channel until it is told to stop.
 ///
@@ -46,23 +42,8 @@ pub async fn run(mut starting: Starting, settings: OpenaiSettings) -> Result<(),
     let router = router::router(api, Arc::new(control));
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let serving = listener::serve(socket, router, stopping, MAX_CONNECTIONS);
-    tokio::pin!(serving);
-    loop {
-        tokio::select! {
-            () = &mut serving => return Ok(()),
-            event = inbox.recv() => match event {
-                Some(Event::Drain) => {
-                    stop.send_replace(true);
-                }
-                Some(Event::Shutdown) | None => break,
-                // Nothing is granted to this channel yet that it would use.
-                Some(_) => {}
-            },
-        }
-    }
-    stop.send_replace(true);
-    // Whoever is cut off nevertheless had no request, or reads too slowly.
-    let _ = tokio::time::timeout(LAST_ANSWERS, serving).await;
+    // Nothing is granted to this channel yet that it would use.
+    service::until_told(&mut inbox, &stop, serving, drop).await;
     Ok(())
 }
 
@@ -70,16 +51,7 @@ fn prepare(
     starting: &mut Starting,
     settings: OpenaiSettings,
 ) -> Result<(TcpListener, Api), String> {
-    let socket = starting
-        .descriptor("listener")
-        .ok_or("no listener came with the settings")?;
-    let socket = TcpListener::from(socket);
-    socket
-        .set_nonblocking(true)
-        .map_err(|e| format!("the listener: {e}"))?;
-    let bound = socket
-        .local_addr()
-        .map_err(|e| format!("the listener's address: {e}"))?;
+    let (socket, bound) = service::socket(starting)?;
     let bearer = match (settings.bearer, starting.descriptor("bearer")) {
         (true, Some(fd)) => Some(Bearer::read(fd).map_err(|e| e.to_string())?),
         (true, None) => return Err("the API key is configured but did not come along".to_owned()),

@@ -6,6 +6,7 @@ pub mod endpoints;
 pub mod error;
 pub mod fields;
 pub mod job;
+pub mod later;
 pub mod record;
 pub mod request;
 pub mod requests;
@@ -16,6 +17,7 @@ mod router_tests;
 use crate::bearer::Bearer;
 use callback::{Callbacks, Policy, SigningKey, WayOut};
 use endpoints::{Endpoint, Endpoints};
+use later::Calls;
 use ipc_proto::edges::control::EdgeName;
 use ipc_proto::settings::WebhookSettings;
 use ipc_proto::{Client, Role};
@@ -25,12 +27,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use worker_kit::{Event, Granted, KitError, Starting};
-use worker_web::listener;
 use worker_web::origin::Admission;
-
-/// When the daemon ends, time to answer those who are connected and to send results once. Turns
-/// have ended by then, and the supervisor waits for three seconds.
-const LAST_ANSWERS: Duration = Duration::from_secs(2);
+use worker_web::{listener, service};
 
 /// Connections served at once; further ones wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 512;
@@ -40,6 +38,7 @@ struct Prepared {
     socket: TcpListener,
     webhook: Webhook,
     way_out: Arc<WayOut>,
+    calls: Arc<Calls>,
     all_over: mpsc::Receiver<()>,
 }
 
@@ -60,6 +59,7 @@ pub async fn run(mut starting: Starting, settings: WebhookSettings) -> Result<()
         socket,
         webhook,
         way_out,
+        calls,
         mut all_over,
     } = prepared;
     let socket = tokio::net::TcpListener::from_std(socket).map_err(KitError::worker)?;
@@ -71,24 +71,14 @@ pub async fn run(mut starting: Starting, settings: WebhookSettings) -> Result<()
         // Requests that nobody waits for, and callbacks, outlive their connections.
         let _ = all_over.recv().await;
     };
-    tokio::pin!(serving);
-    loop {
-        tokio::select! {
-            () = &mut serving => return Ok(()),
-            event = inbox.recv() => match event {
-                Some(Event::Granted(granted)) => connect(&way_out, granted),
-                Some(Event::Drain) => {
-                    stop.send_replace(true);
-                }
-                Some(Event::Shutdown) | None => break,
-                Some(_) => {}
-            },
+    let on = |event| {
+        if let Event::Granted(granted) = event
+            && let Some(granted) = crate::later::take(granted, &calls)
+        {
+            connect(&way_out, granted);
         }
-    }
-    stop.send_replace(true);
-    // Whoever is cut off nevertheless had no request, reads too slowly, or waits for a callback
-    // that was not taken at once.
-    if tokio::time::timeout(LAST_ANSWERS, serving).await.is_err() {
+    };
+    if !service::until_told(&mut inbox, &stop, serving, on).await {
         tracing::warn!("ended with answers or callbacks that were not taken");
     }
     Ok(())
@@ -106,17 +96,8 @@ fn connect(way_out: &WayOut, granted: Granted) {
 }
 
 fn prepare(starting: &mut Starting, settings: &WebhookSettings) -> Result<Prepared, String> {
-    let socket = starting
-        .descriptor("listener")
-        .ok_or("no listener came with the settings")?;
-    let socket = TcpListener::from(socket);
-    socket
-        .set_nonblocking(true)
-        .map_err(|e| format!("the listener: {e}"))?;
-    let bound = socket
-        .local_addr()
-        .map_err(|e| format!("the listener's address: {e}"))?;
-    let endpoints = read_endpoints(starting, settings)?;
+    let (socket, bound) = service::socket(starting)?;
+    let endpoints = Arc::new(read_endpoints(starting, settings)?);
     let way_out = Arc::new(WayOut::default());
     let policy = Policy {
         attempts: settings.callback_attempts,
@@ -124,13 +105,15 @@ fn prepare(starting: &mut Starting, settings: &WebhookSettings) -> Result<Prepar
         max_backoff: Duration::from_millis(settings.callback_max_backoff_ms),
         timeout: Duration::from_millis(settings.callback_timeout_ms),
     };
-    let callbacks = Callbacks::new(way_out.clone(), policy);
+    let callbacks = Arc::new(Callbacks::new(way_out.clone(), policy));
+    let calls = Calls::new(endpoints.clone(), callbacks.clone(), way_out.clone());
     let (webhook, all_over) =
         Webhook::new(settings, endpoints, Admission::new(bound.ip()), callbacks)?;
     Ok(Prepared {
         socket,
         webhook,
         way_out,
+        calls: Arc::new(calls),
         all_over,
     })
 }
