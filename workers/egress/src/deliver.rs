@@ -44,6 +44,9 @@ pub enum DeliverError {
         "{0} is not at a public address: put it into webhook.callback.privateHosts if results may be sent there"
     )]
     Private(String),
+    /// Nobody was reached, so nothing was sent.
+    #[error("no connection to {0}")]
+    NoConnection(String),
     /// As a fetch.
     #[error("{0}")]
     Fetch(FetchError),
@@ -56,6 +59,7 @@ impl DeliverError {
         match self {
             Self::Undeclared(_) => "undeclared_host",
             Self::Private(_) => "private_address",
+            Self::NoConnection(_) => "no_connection",
             Self::Fetch(error) => error.code(),
         }
     }
@@ -134,10 +138,11 @@ impl Deliverer {
 }
 
 fn failed(url: &url::Url, error: reqwest::Error) -> DeliverError {
+    let host = || url.host_str().unwrap_or_default().to_owned();
+    let connecting = error.is_connect();
     match network(url, error) {
-        FetchError::PrivateAddress(_) => {
-            DeliverError::Private(url.host_str().unwrap_or_default().to_owned())
-        }
+        FetchError::PrivateAddress(_) => DeliverError::Private(host()),
+        FetchError::Network(_) if connecting => DeliverError::NoConnection(host()),
         other => other.into(),
     }
 }

@@ -214,7 +214,7 @@ async fn a_receiver_that_is_gone_or_silent_is_a_failure() {
     let to = |address| format!("http://{address}/");
     assert_eq!(
         deliver(&client, &to(gone_at), b"{}").await,
-        Err("network".to_owned())
+        Err("no_connection".to_owned())
     );
     assert_eq!(
         deliver(&client, &to(silent_at), b"{}").await,

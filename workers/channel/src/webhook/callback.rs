@@ -137,7 +137,10 @@ impl Policy {
                 (format!("HTTP status {status}"), again, *retry_after)
             }
             Attempt::Failed { code, message } => {
-                let again = matches!(code.as_str(), "dns" | "timeout" | "network" | "unavailable");
+                let again = matches!(
+                    code.as_str(),
+                    "dns" | "no_connection" | "timeout" | "network" | "unavailable"
+                );
                 (format!("{code}: {message}"), again, None)
             }
         };
@@ -180,6 +183,12 @@ impl WayOut {
     /// Uses another channel from now on; attempts under way keep the old one until they end.
     pub fn replace(&self, client: Client<Egress>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+    }
+
+    /// True once there is one.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.client().is_some()
     }
 
     fn client(&self) -> Option<Client<Egress>> {
@@ -254,6 +263,23 @@ impl Callbacks {
             at_once: Semaphore::new(AT_ONCE),
             budget: Semaphore::new(BUDGET_KIB),
         }
+    }
+
+    /// How often, and when again.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// One attempt, when its turn comes.
+    pub async fn once(&self, parcel: Parcel) -> Attempt {
+        let Ok(_turn) = self.at_once.acquire().await else {
+            return Attempt::Failed {
+                code: "no_connection".to_owned(),
+                message: "the worker ends".to_owned(),
+            };
+        };
+        self.post.post(parcel, self.policy.timeout).await
     }
 
     /// Sends one result until it is taken or given up. Says so in the log and nowhere else: a
@@ -392,6 +418,7 @@ pub(crate) mod tests {
             (answered(410), false),
             (answered(100), false),
             (failed("dns"), true),
+            (failed("no_connection"), true),
             (failed("timeout"), true),
             (failed("network"), true),
             (failed("unavailable"), true),

@@ -70,6 +70,11 @@ impl Endpoints {
         &self.all[index]
     }
 
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Endpoint> {
+        self.all.iter()
+    }
+
     /// True when every endpoint asks for a key.
     #[must_use]
     pub fn all_protected(&self) -> bool {

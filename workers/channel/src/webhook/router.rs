@@ -4,6 +4,7 @@ use super::callback::{Callbacks, SigningKey};
 use super::endpoints::{Endpoints, Route};
 use super::error::Refusal;
 use super::job::follow;
+use super::later;
 use super::record::{Record, Settlement, Status, rfc3339};
 use super::request::{self, Invocation, Limits};
 use super::requests::{Bounds, Full, Requests};
@@ -40,14 +41,14 @@ const CLIENT_CLOSED: u16 = 499;
 
 /// What the routes need to know. Dropped with its last request and its last callback.
 pub struct Webhook {
-    endpoints: Endpoints,
+    endpoints: Arc<Endpoints>,
     limits: Limits,
     max_body: usize,
     max_run: Option<Duration>,
     admission: Admission,
     intake: Intake,
     requests: Mutex<Requests>,
-    callbacks: Callbacks,
+    callbacks: Arc<Callbacks>,
     /// Closed once nothing is under way any more.
     _alive: mpsc::Sender<()>,
 }
@@ -60,9 +61,9 @@ impl Webhook {
     /// A sentence for the operator.
     pub fn new(
         settings: &WebhookSettings,
-        endpoints: Endpoints,
+        endpoints: Arc<Endpoints>,
         admission: Admission,
-        callbacks: Callbacks,
+        callbacks: Arc<Callbacks>,
     ) -> Result<(Self, mpsc::Receiver<()>), String> {
         if !admission.is_loopback() && !endpoints.all_protected() {
             return Err(
@@ -302,7 +303,10 @@ async fn take(
     };
     let wish = Wish {
         conversation,
-        delivery: None,
+        delivery: later::place(
+            &webhook.endpoints.get(endpoint).settings.path,
+            &record.conversation_id,
+        ),
         trigger: Trigger {
             source: "webhook".to_owned(),
             detail: remote,

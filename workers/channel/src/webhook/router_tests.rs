@@ -75,9 +75,9 @@ fn webhook(
     let post = Arc::new(FakePost::default());
     let (webhook, all_over) = Webhook::new(
         &settings(),
-        Endpoints::new(endpoints)?,
+        Arc::new(Endpoints::new(endpoints)?),
         Admission::new(bound.parse().unwrap()),
-        Callbacks::new(post.clone(), policy()),
+        Arc::new(Callbacks::new(post.clone(), policy())),
     )?;
     Ok((webhook, post, all_over))
 }

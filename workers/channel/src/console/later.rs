@@ -1,0 +1,161 @@
+//! An answer that comes later, as a message of its thread. Every open page is told to read again.
+
+use super::error::ApiError;
+use super::hints::{Hint, Hints};
+use super::keeper::Keeper;
+use super::turns::now;
+use crate::later::{Later, not_posted, posted};
+use futures_util::future::BoxFuture;
+use ipc_proto::ConversationId;
+use ipc_proto::console::{Activity, ActivityKind, Ask, Author, Message, Standing, ThreadView};
+use ipc_proto::edges::delivery::{Obstacle, Reply};
+use sha2::{Digest, Sha256};
+use std::sync::Arc;
+
+/// Posts into threads.
+pub struct Threads {
+    keeper: Arc<Keeper>,
+    hints: Arc<Hints>,
+}
+
+impl Threads {
+    /// Through the store, with hints to the pages.
+    #[must_use]
+    pub fn new(keeper: Arc<Keeper>, hints: Arc<Hints>) -> Self {
+        Self { keeper, hints }
+    }
+
+    async fn enter(&self, thread: String, key: &str, text: String) -> Reply {
+        let message = message(key, text, now());
+        let id = message.id.clone();
+        let ask = Ask::Deliver {
+            thread: thread.clone(),
+            message: Box::new(message),
+        };
+        match self.keeper.ask::<()>(&ask).await {
+            Ok(()) => {
+                self.hints.tell(&Hint::Thread(thread));
+                self.hints.tell(&Hint::Threads);
+                posted(id)
+            }
+            Err(e) => refused(&e),
+        }
+    }
+}
+
+/// The store keeps one message of a key, so that a repetition changes nothing: whatever it could
+/// not answer may be asked again.
+fn refused(error: &ApiError) -> Reply {
+    let obstacle = match error.status {
+        400 | 404 | 409 | 413 => Obstacle::Ever,
+        _ => Obstacle::Now,
+    };
+    not_posted(obstacle, &error.code, error.message.clone())
+}
+
+fn message(key: &str, text: String, now: i64) -> Message {
+    let digest = Sha256::digest(key.as_bytes());
+    let id: String = digest[..16].iter().map(|b| format!("{b:02x}")).collect();
+    Message {
+        id: id.clone(),
+        role: Author::Assistant,
+        created_at: now,
+        text,
+        status: Standing::Succeeded,
+        run_id: None,
+        attachments: vec![],
+        parts: vec![],
+        activity: vec![Activity {
+            id: format!("{id}-a"),
+            kind: ActivityKind::Status,
+            name: Some("background_task".to_owned()),
+            title: None,
+            arguments: None,
+            result: None,
+            is_error: false,
+            started_at: now,
+            ended_at: Some(now),
+            truncated: false,
+            text: Some("The background task has ended.".to_owned()),
+        }],
+        failure: None,
+        usage: None,
+        truncated: false,
+    }
+}
+
+fn thread_of(destination: &ConversationId) -> Option<String> {
+    let thread = destination.as_str().strip_prefix("web:")?;
+    (!thread.is_empty()).then(|| thread.to_owned())
+}
+
+fn no_thread() -> Reply {
+    let message = "that is no thread of the console";
+    not_posted(Obstacle::Ever, "unsupported_destination", message)
+}
+
+impl Later for Threads {
+    fn reach(&self, destination: ConversationId) -> BoxFuture<'_, Reply> {
+        Box::pin(async move {
+            let Some(id) = thread_of(&destination) else {
+                return no_thread();
+            };
+            let ask = Ask::ShowThread {
+                id,
+                before: None,
+                limit: 1,
+            };
+            match self.keeper.ask::<ThreadView>(&ask).await {
+                Ok(_) => Reply::Reachable,
+                Err(e) => refused(&e),
+            }
+        })
+    }
+
+    fn deliver(
+        &self,
+        destination: ConversationId,
+        key: String,
+        text: String,
+    ) -> BoxFuture<'_, Reply> {
+        Box::pin(async move {
+            match thread_of(&destination) {
+                Some(thread) => self.enter(thread, &key, text).await,
+                None => no_thread(),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn one_key_is_one_message() {
+        let (one, again) = (message("k", "a".into(), 1), message("k", "a".into(), 2));
+        assert_eq!(one.id, again.id);
+        assert_ne!(one.id, message("l", "a".into(), 1).id);
+        assert!(one.id.len() == 32 && one.status == Standing::Succeeded);
+    }
+
+    #[test]
+    fn only_threads_are_places() {
+        let thread = |text: &str| thread_of(&ConversationId::parse(text).unwrap());
+        assert_eq!(thread("web:1"), Some("1".into()));
+        for other in ["web:", "webhook:1", "1"] {
+            assert_eq!(thread(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_the_store_could_not_say_may_be_asked_again() {
+        let obstacle = |status: u16| match refused(&ApiError::new(status, "c", "m")) {
+            Reply::NotDelivered { obstacle, .. } => obstacle,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([404, 409].map(obstacle), [Obstacle::Ever; 2]);
+        assert_eq!([503, 507].map(obstacle), [Obstacle::Now; 2]);
+    }
+}
