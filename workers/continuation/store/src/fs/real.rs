@@ -1,0 +1,288 @@
+//! The real file system, through descriptors of its folders.
+
+use super::{Folder, Fs, FsFile};
+use nix::dir::Dir;
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
+use rusqlite::{Connection, OpenFlags};
+use std::any::Any;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+const OWNER: &str = "continuations-owner.sqlite";
+
+/// A state folder on a disk.
+#[derive(Debug)]
+pub struct RealFs {
+    path: PathBuf,
+    root: OwnedFd,
+    folders: [OnceLock<OwnedFd>; 5],
+}
+
+impl RealFs {
+    /// Opens a state folder that exists: mode 0700, ours, no symbolic link.
+    ///
+    /// # Errors
+    /// When it is not so, or can't be opened.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let root = nix::fcntl::open(path, DIR, Mode::empty())?;
+        private_folder(&fstat(&root)?, "the state folder")?;
+        Ok(Self {
+            path: path.to_owned(),
+            root,
+            folders: [const { OnceLock::new() }; 5],
+        })
+    }
+
+    fn cell(&self, folder: Folder) -> Option<&OnceLock<OwnedFd>> {
+        let at = Folder::ALL.iter().position(|&other| other == folder)?;
+        self.folders.get(at)
+    }
+
+    /// The folder's descriptor, opened when it is first needed.
+    fn folder(&self, folder: Folder) -> io::Result<&OwnedFd> {
+        let Some(cell) = self.cell(folder) else {
+            return Ok(&self.root);
+        };
+        if let Some(open) = cell.get() {
+            return Ok(open);
+        }
+        let open = openat(&self.root, folder.name(), DIR, Mode::empty())?;
+        private_folder(&fstat(&open)?, folder.name())?;
+        Ok(cell.get_or_init(|| open))
+    }
+
+    fn open_file(&self, folder: Folder, name: &str, write: bool) -> io::Result<Option<File>> {
+        let folder = match self.folder(folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let before = match fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Err(Errno::ENOENT) => return Ok(None),
+            other => other?,
+        };
+        private_file(&before, name)?;
+        let access = if write {
+            OFlag::O_RDWR
+        } else {
+            OFlag::O_RDONLY
+        };
+        let file = File::from(openat(folder, name, access | FILE, Mode::empty())?);
+        let after = fstat(&file)?;
+        private_file(&after, name)?;
+        if (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino) {
+            return Err(unsafe_("was replaced while it was opened", name));
+        }
+        Ok(Some(file))
+    }
+}
+
+const DIR: OFlag = OFlag::O_RDONLY
+    .union(OFlag::O_DIRECTORY)
+    .union(OFlag::O_NOFOLLOW)
+    .union(OFlag::O_CLOEXEC);
+const FILE: OFlag = OFlag::O_NOFOLLOW
+    .union(OFlag::O_CLOEXEC)
+    .union(OFlag::O_NONBLOCK)
+    .union(OFlag::O_NOCTTY);
+
+fn unsafe_(why: &str, name: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("{name:?} {why}; the state folder must be this user's alone"),
+    )
+}
+
+fn kind(stat: &FileStat) -> SFlag {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT
+}
+
+fn ours(stat: &FileStat, name: &str) -> io::Result<()> {
+    if stat.st_uid != geteuid().as_raw() {
+        return Err(unsafe_("belongs to another user", name));
+    }
+    if stat.st_mode & 0o077 != 0 {
+        return Err(unsafe_("is open to others", name));
+    }
+    Ok(())
+}
+
+fn private_folder(stat: &FileStat, name: &str) -> io::Result<()> {
+    if kind(stat) != SFlag::S_IFDIR {
+        return Err(unsafe_("is not a folder", name));
+    }
+    ours(stat, name)
+}
+
+fn private_file(stat: &FileStat, name: &str) -> io::Result<()> {
+    if kind(stat) != SFlag::S_IFREG {
+        return Err(unsafe_("is not a regular file", name));
+    }
+    if stat.st_nlink != 1 {
+        return Err(unsafe_("has another link", name));
+    }
+    ours(stat, name)
+}
+
+impl Fs for RealFs {
+    type File = File;
+
+    fn own(&self) -> io::Result<Box<dyn Any + Send + Sync>> {
+        // Made here, so that it is private from the beginning. It is closed before the database is
+        // opened and never touched again: closing any descriptor of it would free the lock.
+        match self.create(Folder::Root, OWNER) {
+            Ok(file) => {
+                file.sync_data()?;
+                drop(file);
+                self.sync_folder(Folder::Root)?;
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                let stat = fstatat(&self.root, OWNER, AtFlags::AT_SYMLINK_NOFOLLOW)?;
+                private_file(&stat, OWNER)?;
+            }
+            Err(e) => return Err(e),
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX
+            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+        let lock = || -> rusqlite::Result<Connection> {
+            let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
+            let lock = Connection::open_with_flags(path.join(OWNER), flags)?;
+            lock.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+            lock.pragma_update(None, "journal_mode", "DELETE")?;
+            // Never committed: the kernel frees it with the process.
+            lock.execute_batch("BEGIN EXCLUSIVE")?;
+            Ok(lock)
+        };
+        let lock = lock().map_err(|e| {
+            io::Error::new(
+                io::ErrorKind::WouldBlock,
+                format!("the state folder can't be owned, another process may have it: {e}"),
+            )
+        })?;
+        Ok(Box::new(std::sync::Mutex::new(lock)))
+    }
+
+    fn has(&self, folder: Folder) -> io::Result<bool> {
+        match self.folder(folder) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn make(&self, folder: Folder) -> io::Result<()> {
+        Ok(mkdirat(&self.root, folder.name(), Mode::S_IRWXU)?)
+    }
+
+    fn list(&self, folder: Folder) -> io::Result<Vec<String>> {
+        if !self.has(folder)? {
+            return Ok(Vec::new());
+        }
+        let own = openat(self.folder(folder)?, ".", DIR, Mode::empty())?;
+        let mut names = Vec::new();
+        for entry in Dir::from_fd(own)?.iter() {
+            let entry = entry?;
+            if entry.file_type() == Some(nix::dir::Type::Directory) {
+                continue;
+            }
+            let name = entry.file_name().to_str().map_err(|_| {
+                io::Error::new(io::ErrorKind::InvalidData, "a file's name is not UTF-8")
+            })?;
+            names.push(name.to_owned());
+        }
+        Ok(names)
+    }
+
+    fn len(&self, folder: Folder, name: &str) -> io::Result<Option<u64>> {
+        let folder = match self.folder(folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        match fstatat(folder, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Err(Errno::ENOENT) => Ok(None),
+            Err(e) => Err(e.into()),
+            Ok(stat) => {
+                private_file(&stat, name)?;
+                Ok(Some(u64::try_from(stat.st_size).unwrap_or(0)))
+            }
+        }
+    }
+
+    fn read(&self, folder: Folder, name: &str, max: u64) -> io::Result<Option<Vec<u8>>> {
+        let Some(mut file) = self.open_file(folder, name, false)? else {
+            return Ok(None);
+        };
+        let before = fstat(file.as_fd())?;
+        let size = u64::try_from(before.st_size).unwrap_or(u64::MAX);
+        if size > max {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("{name:?} has {size} bytes, and at most {max} are allowed"),
+            ));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
+        (&mut file).take(size + 1).read_to_end(&mut bytes)?;
+        let after = fstat(file.as_fd())?;
+        let same = before.st_size == after.st_size
+            && before.st_mtime == after.st_mtime
+            && before.st_mtime_nsec == after.st_mtime_nsec
+            && bytes.len() as u64 == size;
+        if same {
+            Ok(Some(bytes))
+        } else {
+            Err(unsafe_("changed while it was read", name))
+        }
+    }
+
+    fn create(&self, folder: Folder, name: &str) -> io::Result<File> {
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | FILE;
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        Ok(File::from(openat(self.folder(folder)?, name, flags, mode)?))
+    }
+
+    fn open(&self, folder: Folder, name: &str) -> io::Result<Option<File>> {
+        self.open_file(folder, name, true)
+    }
+
+    fn rename(&self, folder: Folder, from: &str, to: &str) -> io::Result<()> {
+        let folder = self.folder(folder)?;
+        Ok(renameat(folder, from, folder, to)?)
+    }
+
+    fn remove(&self, folder: Folder, name: &str) -> io::Result<()> {
+        Ok(unlinkat(
+            self.folder(folder)?,
+            name,
+            UnlinkatFlags::NoRemoveDir,
+        )?)
+    }
+
+    fn sync_folder(&self, folder: Folder) -> io::Result<()> {
+        Ok(nix::unistd::fsync(self.folder(folder)?)?)
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(nix::unistd::syncfs(&self.root)?)
+    }
+}
+
+impl FsFile for File {
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, at)
+    }
+
+    fn read_at(&self, at: u64, bytes: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(bytes, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
