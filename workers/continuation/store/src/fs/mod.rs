@@ -6,9 +6,9 @@ mod counting;
 mod real;
 mod sim;
 
-pub use counting::Counting;
+pub use counting::{Counting, CountingFile};
 pub use real::RealFs;
-pub use sim::{Chance, SimFs, World};
+pub use sim::{Call, Chance, SimFile, SimFs, World};
 
 use std::any::Any;
 use std::io;

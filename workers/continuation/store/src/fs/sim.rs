@@ -228,6 +228,12 @@ impl World {
         }
     }
 
+    /// Whether there is such a folder.
+    #[must_use]
+    pub fn has(&self, folder: Folder) -> bool {
+        self.folders.contains_key(&folder)
+    }
+
     /// The names in a folder.
     #[must_use]
     pub fn names(&self, folder: Folder) -> Vec<String> {
