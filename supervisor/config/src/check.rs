@@ -136,6 +136,7 @@ pub fn check(path: &Path, env: &Env) -> Report {
         add("tools", Some(look.tools()));
         add("sandbox", Some(look.sandbox()));
         add("artifacts", Some((Status::Ok, Vec::new())));
+        add("apps", None);
         add("continuations", Some(look.section("continuations")));
         add("interaction", None);
         add("metrics", Some(look.section("metrics")));
@@ -170,8 +171,8 @@ fn section_of(diagnostic: &Diagnostic) -> &str {
         "concurrency" | "traceability" => "runtime",
         "mcpServers" => "tools",
         "runtime" | "providers" | "context" | "memory" | "tools" | "sandbox" | "artifacts"
-        | "continuations" | "interaction" | "metrics" | "openaiApi" | "console" | "webhook"
-        | "cron" | "tui" | "slack" | "telegram" | "a2a" => first,
+        | "apps" | "continuations" | "interaction" | "metrics" | "openaiApi" | "console"
+        | "webhook" | "cron" | "tui" | "slack" | "telegram" | "a2a" => first,
         _ => "configuration",
     }
 }

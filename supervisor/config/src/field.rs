@@ -125,6 +125,11 @@ pub enum Form {
     HostPort,
     /// A DNS suffix with at most one leading `*.`.
     HostSuffix,
+    /// Scheme, host with at most one leading `*.`, port: `https` and `wss`, on loopback also `http`
+    /// and `ws`.
+    Origin,
+    /// `@server/tool`, each part with at most one `*`, at its end.
+    ToolRule,
     /// `http://` or `https://`, no user, no query, no fragment.
     BaseUrl,
     /// `http://` or `https://`, no user.

@@ -32,6 +32,8 @@ pub(crate) fn check(form: Form, text: &str) -> Result<(), String> {
         Form::LoopbackHost => is_loopback(text),
         Form::HostPort => is_host_port(text),
         Form::HostSuffix => is_host_suffix(text),
+        Form::Origin => is_origin(text),
+        Form::ToolRule => is_tool_rule(text),
         Form::BaseUrl => {
             web_url(text).is_some_and(|url| url.query().is_none() && url.fragment().is_none())
         }
@@ -70,6 +72,10 @@ pub(crate) fn expected(form: Form) -> &'static str {
         Form::LoopbackHost => "`127.0.0.1`, `::1` or `localhost`",
         Form::HostPort => "a host name or an IP address, with an optional `:port`",
         Form::HostSuffix => "a DNS name with at most one leading `*.`; no address, port or path",
+        Form::Origin => {
+            "an origin such as `https://*.example.com`: https or wss (http and ws on loopback), no path"
+        }
+        Form::ToolRule => "`@server/tool`, each part with at most one `*`, at its end",
         Form::BaseUrl => "an http:// or https:// address without user, query and fragment",
         Form::Url => "an http:// or https:// address without user",
         Form::UrlPath => "a path that begins with `/`, without query and escapes",
@@ -90,6 +96,7 @@ pub(crate) fn pattern(form: Form) -> Option<&'static str> {
         Form::CredentialName => "^[A-Za-z0-9_.@-]{1,255}$",
         Form::BaseUrl | Form::Url => "^https?://",
         Form::UrlPath => "^/",
+        Form::ToolRule => "^@[A-Za-z0-9_-]{0,64}\\*?/[^\\s*/]{0,128}\\*?$",
         Form::Cron => "^\\S+(\\s+\\S+){4}$",
         Form::Clock => "^([01][0-9]|2[0-3]):[0-5][0-9]$",
         _ => return None,
@@ -198,6 +205,45 @@ fn is_cron(text: &str) -> bool {
         })
 }
 
+/// An origin as a page's policy names it, written as it is meant: what the parser would mend is
+/// refused.
+fn is_origin(text: &str) -> bool {
+    if !text.is_ascii() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return false;
+    }
+    let Ok(url) = url::Url::parse(text) else {
+        return false;
+    };
+    let (Some(host), Some((scheme, rest))) = (url.host_str(), text.split_once("://")) else {
+        return false;
+    };
+    let name = host.strip_prefix("*.");
+    let loopback = ["localhost", "127.0.0.1", "[::1]"].contains(&host);
+    let plain = !name.unwrap_or(host).contains('*') && name.is_none_or(|name| name.contains('.'));
+    let secure = matches!(scheme, "https" | "wss") || (matches!(scheme, "http" | "ws") && loopback);
+    // Nothing but a host and a port follows the scheme.
+    let port = rest.to_ascii_lowercase();
+    let port = port.strip_prefix(host);
+    let port = port.is_some_and(|port| {
+        port.is_empty()
+            || port
+                .strip_prefix(':')
+                .is_some_and(|n| n.parse::<u16>().is_ok_and(|n| n > 0))
+    });
+    plain && secure && port
+}
+
+fn is_tool_rule(text: &str) -> bool {
+    let part = |part: &str| {
+        let name = part.strip_suffix('*').unwrap_or(part);
+        !part.is_empty()
+            && !name.contains(|c: char| c == '*' || c == '/' || c.is_whitespace() || c.is_control())
+    };
+    text.strip_prefix('@')
+        .and_then(|rest| rest.split_once('/'))
+        .is_some_and(|(server, tool)| part(server) && part(tool))
+}
+
 fn is_clock(text: &str) -> bool {
     let Some((hour, minute)) = text.split_once(':') else {
         return false;
@@ -239,6 +285,9 @@ mod tests {
             &["", "a:", "a:0", "a:65536", "a:+1", "[a]:1", "http://a:1"]);
         table(Form::HostSuffix, &["example.com", "*.example.com", "a"],
             &["", "*", "*.", "*.*.a", "a:1", "a/b", "10.0.0.1", "10.0.0.0/8", "::1", "a.*.b"]);
+        table(Form::Origin, &["https://a.example", "https://*.a.example:8443", "wss://a", "http://localhost:3000", "ws://127.0.0.1", "http://[::1]:9"],
+            &["", "a.example", "https://", "https://*", "https://*.com", "https://a.*.b", "https://a/", "https://a/b", "https://a?b", "https://u@a", "http://a.example", "https://a:0", "https://a:x", "data:", "https://a ;b", "https://bücher.example"]);
+        table(Form::ToolRule, &["@a/b", "@a/*", "@*/b", "@a*/b*", "@*/*"], &["", "a/b", "@a", "@/b", "@a/", "@a/b/c", "@a*b/c", "@a/b*c", "@a/b c"]);
         table(Form::BaseUrl, &["https://api.example/v1", "http://127.0.0.1:11434/v1"],
             &["", "api.example", "ftp://a", "https://u:p@a/", "https://u@a/", "https://a/?q", "https://a/#f", "https://", " https://a", "https://a\n"]);
         table(Form::UrlPath, &["/", "/v1", "/webhook/invoke"], &["", "v1", "/a?b", "/a b", "/../a", "//a", "/a%2f"]);

@@ -16,7 +16,7 @@ use std::path::Path;
 
 const SERVERS: &str = "tools.mcpServers";
 /// What only the configuration itself may say of a server.
-const GRANTS: &[&str] = &["sandbox", "shared"];
+const GRANTS: &[&str] = &["sandbox", "shared", "apps"];
 const OTHERS: &[&str] = &["type", "args", "env", "cwd", "headers"];
 
 /// Adds the file's servers to the inline ones. Returns whether every server is known now.

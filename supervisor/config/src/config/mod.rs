@@ -32,6 +32,7 @@ pub struct Config {
     pub context: Context,
     pub tools: Tools,
     pub artifacts: Artifacts,
+    pub apps: Apps,
     pub continuations: Continuations,
     pub memory: Option<Memory>,
     pub interaction: Interaction,

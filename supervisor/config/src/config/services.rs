@@ -28,6 +28,32 @@ pub struct MemoryRetention {
     pub max_count: u64,
 }
 
+/// MCP Apps.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Apps {
+    pub enabled: bool,
+    pub allowed_origins: Vec<String>,
+    pub clipboard_write: bool,
+    pub rules: Vec<AppRule>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AppRule {
+    /// `@server/tool`.
+    pub tool: String,
+    pub decision: AppDecision,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AppDecision {
+    Allow,
+    Ask,
+    Deny,
+}
+
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Continuations {

@@ -74,6 +74,17 @@ pub struct McpServer {
     pub sandbox: ServerSandbox,
     /// One process for all conversations.
     pub shared: bool,
+    pub apps: ServerApps,
+}
+
+/// How its apps are treated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ServerApps {
+    pub enabled: bool,
+    /// Inputs and results go to them as they are.
+    pub exact_results: bool,
+    pub webrtc: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -127,6 +138,7 @@ struct RawServer {
     headers: BTreeMap<String, Secret>,
     shared: bool,
     sandbox: ServerSandbox,
+    apps: ServerApps,
 }
 
 /// The transport of an entry: what it says, else by its address. An address that ends in `/sse` is
@@ -171,6 +183,7 @@ impl TryFrom<RawServer> for McpServer {
             transport,
             sandbox: raw.sandbox,
             shared: raw.shared,
+            apps: raw.apps,
         })
     }
 }

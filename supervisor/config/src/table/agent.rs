@@ -148,6 +148,11 @@ pub(super) const FIELDS: &[Field] = &[
     text_map("tools.mcpServers.<name>.headers", 64).doc("Literal headers of an HTTP or SSE server."),
     flag("tools.mcpServers.<name>.shared", false)
         .doc("One process for all conversations, instead of one for each."),
+    flag("tools.mcpServers.<name>.apps.enabled", true).doc("Whether its apps are shown."),
+    flag("tools.mcpServers.<name>.apps.exactResults", false)
+        .doc("Whether its apps get inputs and results as they are; else credentials are taken out."),
+    flag("tools.mcpServers.<name>.apps.webrtc", true)
+        .doc("Whether its apps may open WebRTC connections, which no policy of a page prevents; `false` takes the interface away from them, which is no boundary."),
     choice("tools.mcpServers.<name>.sandbox.network", &["none", "all"]).or_text("none")
         .doc("Network of a stdio server."),
     list("tools.mcpServers.<name>.sandbox.readableRoots", &WORKSPACE_PATH, 64).or_texts(&[])

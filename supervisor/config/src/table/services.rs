@@ -12,6 +12,10 @@ const GLOB: Kind = Kind::Text {
     max: 1024,
     form: Form::Line,
 };
+const ORIGIN: Kind = Kind::Text {
+    max: 269,
+    form: Form::Origin,
+};
 const SUFFIX: Kind = Kind::Text {
     max: 255,
     form: Form::HostSuffix,
@@ -27,6 +31,16 @@ pub(super) const FIELDS: &[Field] = &[
     flag("artifacts.retention.dryRun", false).doc("Only report what would be removed."),
     int("artifacts.memoryRetention.maxAgeDays", 1, 3650).or(7).doc("Days for what memory leaves."),
     int("artifacts.memoryRetention.maxCount", 1, 1_000_000).or(5000).doc("How many of those are kept."),
+
+    section("apps").doc("MCP Apps: results of MCP servers that come with a page of their own, in the web console."),
+    flag("apps.enabled", true).doc("Whether they are shown and servers are told so. They are kept as long as reply files."),
+    list("apps.allowedOrigins", &ORIGIN, 64).or_texts(&[])
+        .doc("Origins that pages may reach, of those that they declare; never for scripts. Empty: none."),
+    flag("apps.clipboardWrite", true).doc("Whether pages that ask for it may write to the clipboard."),
+    records("apps.rules", 256).doc("What apps may call; the first rule that fits decides, and none allows. Each call is confirmed by the person all the same."),
+    text("apps.rules[].tool", 256, Form::ToolRule).required().doc("Which tools: `@server/tool`, each part with at most one `*`, at its end."),
+    choice("apps.rules[].decision", &["allow", "ask", "deny"]).required()
+        .doc("`allow`: a confirmation may hold until the app closes; `ask`: each call is confirmed; `deny`: never."),
 
     section("continuations").doc("Durable asynchronous results."),
     switch("continuations.enabled").or_meaning("on when this block or a continuation server is there")
