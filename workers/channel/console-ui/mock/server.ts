@@ -11,6 +11,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import { extname, join, normalize } from "node:path";
 import type { Attachment, Failure, Frame, Hint, Message, MessageStatus, Session, Thread } from "../src/api/types.ts";
+import { MockApps } from "./apps.ts";
 import * as operator from "./operator.ts";
 import { script, type Kept, type Script } from "./replies.ts";
 
@@ -31,6 +32,7 @@ const TYPES: Record<string, string> = {
   ".txt": "text/plain; charset=utf-8",
 };
 const MAX_BODY = 256 * 1024;
+const MAX_APP_BODY = 2 * 1024 * 1024;
 const MAX_UPLOAD = 20 * 1024 * 1024;
 const MAX_QUEUED = 20;
 
@@ -69,6 +71,7 @@ export class Mock {
   readonly files = new Map<string, Kept>();
   readonly uploads = new Map<string, Attachment & { sha256?: string }>();
   readonly sessions = new Map<string, Session>();
+  readonly apps = new MockApps();
   private readonly hints = new Set<ServerResponse>();
   private readonly streams = new Set<ServerResponse>();
   private readonly tokens = new Set<string>();
@@ -256,7 +259,9 @@ export class Mock {
     response: ServerResponse,
     session: string,
   ): Promise<void> {
-    const [root, id, what, rest] = path.split("/").slice(1).map(decodeURIComponent);
+    const [root, id, what, rest, ...more] = path.split("/").slice(1).map(decodeURIComponent);
+    if (root === "mcp-app-proxy") return this.apps.proxy(response);
+    if (root === "messages" && what === "apps") return this.app(method, id ?? "", rest ?? "", more, request, response);
     const route = `${method} ${root}${id === undefined ? "" : "/:id"}${what === undefined ? "" : `/${what}`}`;
     switch (route) {
       case "GET bootstrap":
@@ -265,7 +270,7 @@ export class Mock {
           agent: { label: "Mono", model: "demo:scripted", models: ["demo:scripted", "anthropic:claude-sonnet"] },
           limits: { attachmentBytes: MAX_UPLOAD, attachments: 10, messageChars: 1_000_000 },
           session: { id: this.sessions.get(session)?.id ?? "open" },
-          capabilities: { attachments: true, replyAttachments: { version: 1, maxBytes: MAX_UPLOAD }, mcpApps: false },
+          capabilities: { attachments: true, replyAttachments: { version: 1, maxBytes: MAX_UPLOAD }, mcpApps: { bridgeVersion: 1, versions: ["2026-01-26", "2025-11-21"], mimeTypes: ["text/html;profile=mcp-app"] } },
         });
       case "POST logout":
         this.sessions.delete(session);
@@ -343,6 +348,18 @@ export class Mock {
         throw new Refusal(404, "not_found", "There is no such address.");
       }
     }
+  }
+
+  private async app(method: string, message: string, id: string, rest: string[], request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if (method === "GET" && rest.join("/") === "html") {
+      const html = this.apps.html(message, id);
+      if (html === null) throw new Refusal(404, "app_missing", "There is no such app.");
+      response.writeHead(200, { "content-type": "text/plain; charset=utf-8", "content-security-policy": "sandbox; default-src 'none'", "cache-control": "private, no-store" });
+      return void response.end(html);
+    }
+    const capability = request.headers["x-mono-app-capability"];
+    const { status, body: value } = await this.apps.answer(method, message, id, rest, Array.isArray(capability) ? capability[0] : capability, () => body(request, MAX_APP_BODY));
+    send(response, status, value);
   }
 
   private operator(what: string, query: URLSearchParams, response: ServerResponse): void {
@@ -431,6 +448,7 @@ export class Mock {
       attachments: [],
     };
     entry.messages.push(message, reply);
+    this.apps.consume(asked["apps"]);
     entry.replies.set(reply.id, { message: reply, prompt: text, frames: [], readers: new Set(), over: false, stop: null });
     if (!entry.thread.titleLocked && entry.thread.title === "") entry.thread.title = text.slice(0, 80);
     entry.thread.updatedAt = this.now();
@@ -497,7 +515,7 @@ export class Mock {
 
   private end(id: string, reply: Reply, status: MessageStatus, plan: Script): void {
     for (const kept of plan.files) this.files.set(`${reply.message.id}/${kept.part.id}`, kept);
-    reply.message.parts = [...plan.files.map((kept) => kept.part), ...plan.failures];
+    reply.message.parts = [...plan.files.map((kept) => kept.part), ...plan.failures, ...this.apps.parts(reply.prompt, reply.message.id)];
     reply.message.usage = { input: 1840, output: 412, costUsd: 0.0123 };
     this.settle(id, reply, status);
   }
@@ -614,8 +632,8 @@ async function read(request: IncomingMessage, most: number): Promise<Buffer> {
   return Buffer.concat(pieces);
 }
 
-async function body(request: IncomingMessage): Promise<unknown> {
-  const text = (await read(request, MAX_BODY)).toString("utf8");
+async function body(request: IncomingMessage, most = MAX_BODY): Promise<unknown> {
+  const text = (await read(request, most)).toString("utf8");
   try {
     return JSON.parse(text);
   } catch {

@@ -11,7 +11,7 @@ import type { Hint } from "./types.ts";
 type Listener = (hint: Hint) => void;
 export type Link = "open" | "broken";
 
-const KINDS = ["threads", "thread", "runs", "status"] as const;
+const KINDS = ["threads", "thread", "app", "runs", "status"] as const;
 const NAME = "mono-console-hints";
 const FIRST_RETRY_MS = 1000;
 const LAST_RETRY_MS = 30_000;
@@ -89,7 +89,7 @@ function listen(hint: Listener, state: (link: Link) => void): void {
     };
     for (const kind of KINDS) {
       source.addEventListener(kind, (event: MessageEvent<string>) => {
-        if (kind !== "thread") return hint({ kind });
+        if (kind !== "thread" && kind !== "app") return hint({ kind });
         try {
           const { id } = JSON.parse(event.data) as { id?: unknown };
           if (typeof id === "string") hint({ kind, id });

@@ -8,7 +8,7 @@ export interface Bootstrap {
   capabilities: {
     attachments: boolean;
     replyAttachments?: { version: number; maxBytes: number };
-    mcpApps: boolean;
+    mcpApps: false | { bridgeVersion: number; versions: string[]; mimeTypes: string[] };
   };
 }
 
@@ -58,13 +58,81 @@ export interface FailurePart {
   name?: string;
 }
 
+/** An app that a tool's result brought along; what it shows is read with its record. */
+export interface AppPart {
+  type: "mcp_app";
+  messageId: string;
+  id: string;
+  invocationId: string;
+  connectionId: string;
+  serverName: string;
+  toolName: string;
+  resourceUri: string;
+  title?: string;
+  description?: string;
+  expiresAt?: number | null;
+}
+
 /** A part of a kind that this page doesn't know is shown as such. */
 export interface OtherPart {
-  type: "mcp_app";
+  type: "other";
   [key: string]: unknown;
 }
 
-export type Part = FilePart | FailurePart | OtherPart;
+export type Part = FilePart | FailurePart | AppPart | OtherPart;
+
+export interface AppTool {
+  name: string;
+  title?: string;
+  description?: string;
+  inputSchema?: Record<string, unknown>;
+}
+
+/** What a stored app is shown with. Origins and permissions are what was granted. */
+export interface AppRecord {
+  id: string;
+  invocationId: string;
+  connectionId: string;
+  serverName: string;
+  toolName: string;
+  resourceUri: string;
+  title?: string;
+  description?: string;
+  expiresAt?: number | null;
+  connected: boolean;
+  htmlBytes: number;
+  input: Record<string, unknown>;
+  /** A whole CallToolResult. */
+  result: Record<string, unknown>;
+  csp: { connectDomains?: string[]; resourceDomains?: string[]; frameDomains?: string[]; baseUriDomains?: string[] };
+  permissions: { clipboardWrite?: object };
+  prefersBorder?: boolean;
+  tool: AppTool;
+  tools: AppTool[];
+  /** What it declared and was not given. */
+  refused: { kind: string; value: string; reason: string }[];
+  redacted?: boolean;
+  /** False: the host asks the app to do without. */
+  webrtc?: boolean;
+}
+
+export type Decision = "once" | "view" | "deny";
+
+/** What a person has to decide before it is done. */
+export interface Confirmation {
+  id: string;
+  kind: "tool" | "link" | "context" | "download";
+  server: string;
+  tool?: string;
+  host?: string;
+  url?: string;
+  files?: { name: string; bytes: number }[];
+  /** At most 2 KiB, with secrets taken out. */
+  preview: string;
+  truncated?: boolean;
+  mayRemember?: boolean;
+  expiresInMs?: number;
+}
 
 export interface Activity {
   id: string;
@@ -121,6 +189,8 @@ export interface Turn {
   /** Edit and resend: drops this message of the user and all after it. */
   replaces?: string;
   model?: string;
+  /** Views of apps whose context goes along. */
+  apps?: string[];
 }
 
 export interface Upload {
@@ -162,7 +232,7 @@ export type Frame =
   | { type: "error"; failure: Failure };
 
 /** What may have changed; the page reads it again. */
-export type Hint = { kind: "threads" | "runs" | "status" | "all" } | { kind: "thread"; id: string };
+export type Hint = { kind: "threads" | "runs" | "status" | "all" } | { kind: "thread" | "app"; id: string };
 
 /* What operators see: the objects of `monoctl … --json`, read with tolerance. */
 

@@ -3,9 +3,11 @@
 import { useEffect, useLayoutEffect, useRef, useState, type ReactNode, type RefObject } from "react";
 import { sentence } from "../api/client.ts";
 import type { Attachment, Bootstrap, Turn } from "../api/types.ts";
+import { consumed, contexts } from "../state/appTexts.ts";
 import { notify } from "../state/notices.ts";
 import { Icon } from "../ui/Icon.tsx";
 import { count } from "../ui/format.ts";
+import { AppTexts } from "./AppTexts.tsx";
 import { PendingFiles } from "./PendingFiles.tsx";
 import { useUploads } from "./uploads.ts";
 
@@ -78,11 +80,18 @@ export function Composer(props: ComposerProps): ReactNode {
       return;
     }
     setSending(true);
+    const views = initial === undefined ? contexts.get().filter((one) => one.thread === draft).map((one) => one.view) : [];
     // At once: what is written from now on is the next message.
     setText("");
     try {
-      await props.onSend({ text, attachments: uploads.ids, ...(model === "" ? {} : { model }) });
+      await props.onSend({
+        text,
+        attachments: uploads.ids,
+        ...(model === "" ? {} : { model }),
+        ...(views.length === 0 ? {} : { apps: views }),
+      });
       uploads.clear();
+      if (draft !== undefined && initial === undefined) consumed(draft, views);
     } catch (error) {
       // Nothing that was written is lost.
       setText((since) => (since === "" ? text : `${text}\n${since}`));
@@ -103,6 +112,15 @@ export function Composer(props: ComposerProps): ReactNode {
       }}
     >
       <PendingFiles uploads={uploads} />
+      {draft !== undefined && initial === undefined && (
+        <AppTexts
+          thread={draft}
+          text={text}
+          // What somebody is writing isn't changed under their hands.
+          free={() => document.activeElement !== field.current}
+          onText={setText}
+        />
+      )}
       <textarea
         ref={field}
         data-first={(initial === undefined && !touch()) || undefined}

@@ -6,6 +6,7 @@ import type { Bootstrap, Message, Turn } from "../api/types.ts";
 import { useConversation } from "../state/conversation.ts";
 import { notify } from "../state/notices.ts";
 import { useStore } from "../state/store.ts";
+import { ThreadId } from "../state/threadId.ts";
 import { listed, lists, openThread } from "../state/threads.ts";
 import { Icon } from "../ui/Icon.tsx";
 import { Link } from "../ui/Link.tsx";
@@ -109,16 +110,18 @@ export function ThreadPage({
               {older ? "Reading …" : "Show earlier messages"}
             </button>
           )}
-          {view.messages.map((m) => (
-            <MessageView
-              key={m.id}
-              message={m}
-              bootstrap={bootstrap}
-              editing={editing === m.id}
-              actions={actions}
-              target={m.id === message}
-            />
-          ))}
+          <ThreadId value={id}>
+            {view.messages.map((m) => (
+              <MessageView
+                key={m.id}
+                message={m}
+                bootstrap={bootstrap}
+                editing={editing === m.id}
+                actions={actions}
+                target={m.id === message}
+              />
+            ))}
+          </ThreadId>
           {view.broken && (
             <p className="muted" role="status">
               <span className="spinner" aria-hidden="true" /> The connection broke; trying again …

@@ -1,10 +1,15 @@
 /** The parts of a reply, in their order. */
 
-import type { ReactNode } from "react";
+import { lazy, Suspense, type ReactNode } from "react";
 import type { Part } from "../api/types.ts";
 import { Icon } from "../ui/Icon.tsx";
 import { Name } from "../ui/Name.tsx";
+import { Boundary } from "../ui/Boundary.tsx";
+import { Loading } from "../ui/States.tsx";
 import { FileCard } from "./FileCard.tsx";
+
+/** What hosts an app is large, and most answers have none. */
+const AppCard = lazy(() => import("../apps/AppCard.tsx"));
 
 export function Parts({ parts }: { parts: Part[] }): ReactNode {
   if (parts.length === 0) return null;
@@ -14,6 +19,14 @@ export function Parts({ parts }: { parts: Part[] }): ReactNode {
         switch (part.type) {
           case "attachment":
             return <FileCard key={`${part.id}-${index}`} part={part} />;
+          case "mcp_app":
+            return (
+              <Boundary key={`app-${part.id}`}>
+                <Suspense fallback={<Loading what="the app" />}>
+                  <AppCard part={part} />
+                </Suspense>
+              </Boundary>
+            );
           case "failure":
             return (
               <article key={`failure-${index}`} className="card failure" aria-label="A part that failed">

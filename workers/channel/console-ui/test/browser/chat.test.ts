@@ -225,6 +225,25 @@ test("what was written stays when sending it fails", async () => {
   await console.close();
 });
 
+test("what is written while a message is sent stays in the field", async () => {
+  const console = await it.open();
+  const { page } = console;
+  await console.ask("Hello there");
+  let let_go: () => void = () => undefined;
+  const held = new Promise<void>((resolve) => (let_go = resolve));
+  await page.route("**/turns", async (route) => {
+    await held;
+    await route.continue();
+  });
+  await console.send("On its way");
+  await console.field.pressSequentially("The next words");
+  let_go();
+  await page.locator("article.user").getByText("On its way").waitFor();
+  await console.ended();
+  assert.ok((await console.field.inputValue()).endsWith("The next words"), await console.field.inputValue());
+  await console.close();
+});
+
 test("threads are renamed, archived, found again and deleted", async () => {
   const console = await it.open();
   const { page } = console;

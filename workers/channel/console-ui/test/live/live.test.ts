@@ -76,7 +76,7 @@ test("operators see the daemon's workers, confined, and its runs, files and conf
   await page.getByRole("button", { name: /^store serving confined/ }).waitFor();
   await console.goto("/runs");
   await page.getByRole("table").getByRole("link").first().click();
-  await page.getByRole("heading", { name: "Tool calls" }).or(page.getByRole("heading", { name: "Answer" })).first().waitFor();
+  await page.getByRole("heading", { name: "Events" }).or(page.getByRole("heading", { name: "Answer" })).first().waitFor();
   await console.goto("/files");
   await page.getByRole("table").getByRole("row").nth(1).waitFor();
   await page.getByText(/ used by /).waitFor();

@@ -1,0 +1,139 @@
+/**
+ * The outer of an app's two frames, and who may speak through it.
+ *
+ * Both are opaque: the app has no origin, no storage and no way to the page but messages. The first
+ * identity that the proxy is told is the only one that it ever takes.
+ */
+
+import type { Message } from "./gate.ts";
+import type { Wire } from "./transport.ts";
+import { document as appDocument, innerPolicy, type Origins } from "./policy.ts";
+
+export const PROXY = "/api/v1/mcp-app-proxy";
+/** Nothing but script: no origin, no windows, no forms, no leaving (spec s0, "MCP Apps"). */
+const SANDBOX = "allow-scripts";
+
+export type Ending = "navigated" | "storm" | "replaced" | "proxy_gone" | "focus";
+
+export interface Shown {
+  html: string;
+  origins: Origins;
+  clipboard: boolean;
+  webrtc: boolean;
+  invocation: string;
+  connection: string;
+  title: string;
+}
+
+export interface FrameEvents {
+  /** The frame is gone for good. */
+  ended: (why: Ending) => void;
+  /** The app's policy kept it from something. What it says comes from the app. */
+  blocked: (directive: string, address: string) => void;
+  /** It sends more than is passed on. */
+  dropping: () => void;
+}
+
+interface FromProxy {
+  mono?: { nonce?: unknown; invocation?: unknown; connection?: unknown };
+  message?: unknown;
+  retired?: unknown;
+  blocked?: { directive?: unknown; address?: unknown };
+  dropping?: unknown;
+}
+
+const text = (value: unknown): string => (typeof value === "string" ? value.slice(0, 300) : "");
+const ENDINGS: readonly unknown[] = ["navigated", "storm", "replaced"];
+
+function nonce(): string {
+  // Not `randomUUID`, which a console that is served without TLS doesn't have.
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** A frame in `place`; it loads at once. */
+export class AppFrame implements Wire {
+  readonly element: HTMLIFrameElement;
+  private readonly identity: { nonce: string; invocation: string; connection: string };
+  private readonly shown: Shown;
+  private readonly events: FrameEvents;
+  private receive: ((data: unknown) => void) | null = null;
+  private configured = false;
+  private loads = 0;
+  private over = false;
+
+  constructor(place: HTMLElement, shown: Shown, events: FrameEvents) {
+    this.shown = shown;
+    this.events = events;
+    this.identity = { nonce: nonce(), invocation: shown.invocation, connection: shown.connection };
+    const element = document.createElement("iframe");
+    element.setAttribute("sandbox", SANDBOX);
+    element.referrerPolicy = "no-referrer";
+    element.title = shown.title;
+    if (shown.clipboard) element.allow = "clipboard-write";
+    element.src = PROXY;
+    element.addEventListener("load", this.loaded);
+    this.element = element;
+    addEventListener("message", this.heard);
+    place.append(element);
+  }
+
+  listen(receive: (data: unknown) => void): void {
+    this.receive = receive;
+  }
+
+  post(message: Message): void {
+    this.send({ message });
+  }
+
+  close(): void {
+    if (this.over) return;
+    this.over = true;
+    this.receive = null;
+    removeEventListener("message", this.heard);
+    this.element.removeEventListener("load", this.loaded);
+    this.element.remove();
+  }
+
+  private send(what: object): void {
+    // The proxy has no origin that could be named here; who it is stands with the window itself.
+    if (!this.over) this.element.contentWindow?.postMessage({ mono: this.identity, ...what }, "*");
+  }
+
+  private end(why: Ending): void {
+    if (this.over) return;
+    this.close();
+    this.events.ended(why);
+  }
+
+  private readonly loaded = (): void => {
+    this.loads += 1;
+    if (this.loads > 1) this.end("proxy_gone");
+  };
+
+  private readonly heard = (event: MessageEvent): void => {
+    if (event.source !== this.element.contentWindow || event.origin !== "null") return;
+    const data = event.data as (FromProxy & { method?: unknown }) | null;
+    if (typeof data !== "object" || data === null) return;
+    if (!this.configured) {
+      if (data.method === "ui/notifications/sandbox-proxy-ready") this.configure();
+      return;
+    }
+    const { mono } = data;
+    const { nonce, invocation, connection } = this.identity;
+    if (mono?.nonce !== nonce || mono.invocation !== invocation || mono.connection !== connection) return;
+    if (data.retired !== undefined) this.end(ENDINGS.includes(data.retired) ? (data.retired as Ending) : "navigated");
+    else if (data.blocked !== undefined) this.events.blocked(text(data.blocked.directive), text(data.blocked.address));
+    else if (data.dropping === true) this.events.dropping();
+    else if (data.message !== undefined) this.receive?.(data.message);
+  };
+
+  private configure(): void {
+    this.configured = true;
+    const { html, origins, clipboard, webrtc } = this.shown;
+    this.send({
+      jsonrpc: "2.0",
+      method: "ui/notifications/sandbox-resource-ready",
+      params: { html: appDocument(html, origins, webrtc), policy: innerPolicy(origins), clipboard },
+    });
+  }
+}

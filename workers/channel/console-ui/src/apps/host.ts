@@ -1,0 +1,318 @@
+/**
+ * One mounted app: its frame, the bridge on it, and what becomes of what it asks for.
+ *
+ * The bridge has no client of its own, so that nothing is forwarded by itself: each request goes to
+ * the console's server, which decides, or to a person, or is refused here.
+ */
+
+import { AppBridge, type McpUiDisplayMode, type McpUiHostContext } from "@modelcontextprotocol/ext-apps/app-bridge";
+import { ProtocolError } from "@modelcontextprotocol/client";
+import type { View } from "../api/apps.ts";
+import { AppError } from "../api/apps.ts";
+import { ApiError } from "../api/client.ts";
+import type { AppRecord, Confirmation, Decision } from "../api/types.ts";
+import { AppFrame, type Ending } from "./frame.ts";
+import { guardFocus } from "./focus.ts";
+import { INVALID_PARAMS, REFUSED } from "./gate.ts";
+import { Height } from "./height.ts";
+import { currentTheme, dimensions, hostContext, MODES, onTheme } from "./hostContext.ts";
+import { FIRST_HEIGHT, MESSAGE_CHARS, MESSAGE_PAUSE_MS, TEARDOWN_MS, WAITING_DECISIONS } from "./limits.ts";
+import { link } from "./link.ts";
+import { preview } from "./preview.ts";
+import { ViewTransport } from "./transport.ts";
+
+export interface Note {
+  kind: "blocked" | "refused" | "log" | "dropped";
+  text: string;
+}
+
+/** What the page does for a view. */
+export interface Page {
+  /** Asks the person; the dialog is gone when it answers. */
+  decide: (confirmation: Confirmation) => Promise<Decision>;
+  /** A link that was allowed. */
+  open: (href: string) => void;
+  /** A file that was allowed, already under a clean name. */
+  save: (bytes: Uint8Array<ArrayBuffer>, name: string, mediaType: string) => void;
+  /** True when the text stands in the composer. */
+  propose: (text: string) => boolean;
+  /** What goes to the model with the next message. */
+  keep: (text: string) => void;
+  note: (note: Note) => void;
+  height: (pixels: number) => void;
+  mode: (mode: McpUiDisplayMode) => void;
+  ready: () => void;
+  ended: (why: Ending | "closed") => void;
+  /** A dialog of any app is open: whatever would change the page around it waits. */
+  busy: () => boolean;
+}
+
+type Params = Record<string, unknown>;
+
+/** An error as the app gets it: fixed words of the server's, and its stable code. */
+function told(error: unknown): ProtocolError {
+  if (error instanceof ProtocolError) return error;
+  if (error instanceof AppError && error.rpc !== undefined) return new ProtocolError(error.rpc.code, error.rpc.message);
+  if (error instanceof ApiError) {
+    const code = error.code === "app_arguments_invalid" || error.code === "app_request_invalid" ? INVALID_PARAMS : REFUSED;
+    return new ProtocolError(code, error.message, { code: error.code });
+  }
+  return new ProtocolError(REFUSED, "It was not done.");
+}
+
+const refused = (message: string, code: string): ProtocolError => new ProtocolError(REFUSED, message, { code });
+
+export class AppHost {
+  readonly frame: AppFrame;
+  private readonly bridge: AppBridge;
+  private readonly transport: ViewTransport;
+  private readonly record: AppRecord;
+  private readonly view: View;
+  private readonly page: Page;
+  private readonly place: HTMLElement;
+  private readonly abort = new AbortController();
+  private readonly height = new Height(FIRST_HEIGHT);
+  private readonly closers: (() => void)[] = [];
+  private mode: McpUiDisplayMode = "inline";
+  private size: { width: number; height: number };
+  private waiting = 0;
+  private lastMessage = -Infinity;
+  private dropped = false;
+  private over = false;
+
+  constructor(place: HTMLElement, record: AppRecord, html: string, view: View, page: Page) {
+    this.place = place;
+    this.record = record;
+    this.view = view;
+    this.page = page;
+    this.size = { width: place.clientWidth, height: place.clientHeight };
+    const clipboard = record.permissions.clipboardWrite !== undefined;
+    this.frame = new AppFrame(
+      place,
+      {
+        html,
+        origins: record.csp,
+        clipboard,
+        webrtc: record.webrtc !== false,
+        invocation: record.invocationId,
+        connection: record.connectionId,
+        title: `App ${record.title ?? record.toolName} of ${record.serverName}`,
+      },
+      {
+        ended: (why) => this.end(why),
+        blocked: (directive, address) => page.note({ kind: "blocked", text: `${directive}: ${address === "" ? "something" : address}` }),
+        dropping: () => this.dropping(),
+      },
+    );
+    this.transport = new ViewTransport(this.frame);
+    this.transport.ondropped = (why) => {
+      if (why === "rate" || why === "too_large") this.dropping();
+    };
+    this.transport.onstorm = () => this.end("storm");
+    this.bridge = this.build(clipboard);
+    void this.bridge.connect(this.transport as never);
+    this.watch();
+  }
+
+  /** As the server calls it. */
+  get viewId(): string {
+    return this.view.id;
+  }
+
+  private build(clipboard: boolean): AppBridge {
+    const { record } = this;
+    const capabilities = {
+      openLinks: {},
+      downloadFile: {},
+      // A view whose connection is gone can call nothing.
+      ...(this.view.connected ? { serverTools: {} } : {}),
+      logging: {},
+      sandbox: { csp: record.csp, permissions: clipboard ? { clipboardWrite: {} } : {} },
+      updateModelContext: { text: {}, structuredContent: {} },
+      message: { text: {} },
+    };
+    const bridge = new AppBridge(null, { name: "mono-console", version: "1" }, capabilities, {
+      hostContext: hostContext(record, this.mode, this.size),
+    });
+    bridge.oninitialized = () => void this.begin();
+    bridge.onsizechange = ({ height }) => {
+      if (this.mode !== "inline") return;
+      const next = this.height.report(height, performance.now());
+      if (next !== null) this.page.height(next);
+    };
+    bridge.onloggingmessage = ({ level, data }) => {
+      const { text } = preview(data);
+      this.page.note({ kind: "log", text: `${level}: ${text.slice(0, 500)}` });
+    };
+    bridge.onrequestteardown = () => void this.close();
+    bridge.onrequestdisplaymode = ({ mode }) => Promise.resolve({ mode: this.wish(mode) });
+    bridge.oncalltool = (params, { mcpReq }) => this.asked("tools/call", params as Params, mcpReq.signal) as never;
+    bridge.setRequestHandler("tools/list" as never, ((_: unknown, { mcpReq }: { mcpReq: { signal: AbortSignal } }) =>
+      this.asked("tools/list", {}, mcpReq.signal)) as never);
+    bridge.onreadresource = (params, { mcpReq }) => this.asked("resources/read", { uri: params.uri }, mcpReq.signal) as never;
+    bridge.onopenlink = ({ url }, { mcpReq }) => this.opened(url, mcpReq.signal);
+    bridge.onmessage = (params, { mcpReq }) => this.proposed(params as unknown as Params, mcpReq.signal);
+    bridge.onupdatemodelcontext = async (params, { mcpReq }) => {
+      const kept = (await this.asked("ui/update-model-context", params as Params, mcpReq.signal)) as { text?: unknown };
+      if (typeof kept.text === "string" && !this.over) this.page.keep(kept.text);
+      return {};
+    };
+    bridge.ondownloadfile = (params, { mcpReq }) => this.downloaded(params as unknown as Params, mcpReq.signal);
+    return bridge;
+  }
+
+  /** The view is ready: what its tool was called with, and what came of it. */
+  private async begin(): Promise<void> {
+    await this.bridge.sendToolInput({ arguments: this.record.input });
+    await this.bridge.sendToolResult(this.record.result as never);
+    this.page.ready();
+  }
+
+  /** Sends changes of where it is shown, and only to a view that has asked. */
+  private tell(change: McpUiHostContext): void {
+    if (this.transport.ready) void this.bridge.sendHostContextChange(change);
+  }
+
+  private watch(): void {
+    this.closers.push(guardFocus(this.frame.element, () => this.end("focus")));
+    this.closers.push(onTheme(() => this.tell({ theme: currentTheme() })));
+    const observer = new ResizeObserver(() => {
+      const size = { width: this.place.clientWidth, height: this.place.clientHeight };
+      const widthChanged = Math.round(size.width) !== Math.round(this.size.width);
+      const heightChanged = Math.round(size.height) !== Math.round(this.size.height);
+      this.size = size;
+      // Hidden, it has no size; that is no change of where it is shown. In the thread the height is
+      // the app's own doing.
+      if (size.width === 0 || (!widthChanged && (this.mode === "inline" || !heightChanged))) return;
+      this.tell({ containerDimensions: dimensions(this.mode, size) });
+    });
+    observer.observe(this.place);
+    this.closers.push(() => observer.disconnect());
+  }
+
+  /** A mode that the view asked for; what it gets. */
+  private wish(mode: unknown): McpUiDisplayMode {
+    const declared = this.bridge.getAppCapabilities()?.availableDisplayModes;
+    const known = MODES.find((own) => own === mode);
+    if (known === undefined || (declared !== undefined && !declared.includes(known)) || this.page.busy()) return this.mode;
+    this.show(known);
+    return known;
+  }
+
+  /** A mode that the person chose, or a view may have. */
+  show(mode: McpUiDisplayMode): void {
+    if (mode === this.mode || this.over) return;
+    this.mode = mode;
+    this.page.mode(mode);
+    this.size = { width: this.place.clientWidth, height: this.place.clientHeight };
+    this.tell({ displayMode: mode, containerDimensions: dimensions(mode, this.size) });
+  }
+
+  /** True when the view says that it can be shown in this mode, or says nothing. */
+  can(mode: McpUiDisplayMode): boolean {
+    return this.bridge.getAppCapabilities()?.availableDisplayModes?.includes(mode) ?? true;
+  }
+
+  /** Has the server do it, after a person where the server says so. */
+  private async asked(method: string, params: Params, signal: AbortSignal): Promise<Params> {
+    const either = AbortSignal.any([signal, this.abort.signal]);
+    try {
+      try {
+        return (await this.view.request(method, params, either)) as Params;
+      } catch (error) {
+        if (!(error instanceof AppError) || error.confirmation === undefined) throw error;
+        return (await this.confirmed(error.confirmation, either)) as Params;
+      }
+    } catch (error) {
+      if (either.aborted) throw refused("It was cancelled.", "app_cancelled");
+      this.noteRefusal(method, params, error);
+      throw told(error);
+    }
+  }
+
+  private async confirmed(confirmation: Confirmation, signal: AbortSignal): Promise<unknown> {
+    if (this.waiting >= WAITING_DECISIONS) throw refused("Too many questions are open.", "app_rate_limited");
+    this.waiting += 1;
+    try {
+      const decision = signal.aborted ? "deny" : await this.page.decide(confirmation);
+      return await this.view.decide(confirmation.id, this.over ? "deny" : decision, this.over ? undefined : signal);
+    } finally {
+      this.waiting -= 1;
+    }
+  }
+
+  private noteRefusal(method: string, params: Params, error: unknown): void {
+    if (!(error instanceof ApiError)) return;
+    if (error.code === "app_declined" || error.status < 400) return;
+    const name = method === "tools/call" && typeof params["name"] === "string" ? ` ${params["name"].slice(0, 128)}` : "";
+    this.page.note({ kind: "refused", text: `${method}${name}: ${error.message}` });
+  }
+
+  private async opened(url: unknown, signal: AbortSignal): Promise<{ isError?: boolean }> {
+    if (link(url) === null) {
+      this.page.note({ kind: "refused", text: "It wanted to open an address that is no plain https address." });
+      throw refused("Only https addresses without user and password can be opened.", "app_open_link_forbidden");
+    }
+    const allowed = link((await this.asked("ui/open-link", { url }, signal))["url"]);
+    if (allowed === null) throw refused("It can't be opened.", "app_open_link_forbidden");
+    this.page.open(allowed.href);
+    return {};
+  }
+
+  /** Puts a text where the person can send it, or leave it. */
+  private async proposed(params: Params, signal: AbortSignal): Promise<{ isError?: boolean }> {
+    const content = Array.isArray(params["content"]) ? (params["content"] as { type?: unknown; text?: unknown }[]) : [];
+    const texts = content.map((block) => (block.type === "text" && typeof block.text === "string" ? block.text : null));
+    const length = texts.reduce((sum, text) => sum + (text?.length ?? 0), 0);
+    if (texts.length === 0 || texts.includes(null) || length > MESSAGE_CHARS) throw new ProtocolError(INVALID_PARAMS, "A message is text, and not long.");
+    const now = performance.now();
+    if (this.page.busy() || now - this.lastMessage < MESSAGE_PAUSE_MS) throw refused("Not so often.", "app_rate_limited");
+    this.lastMessage = now;
+    const { text } = await this.asked("ui/message", params, signal);
+    if (typeof text !== "string" || this.over || !this.page.propose(text)) return { isError: true };
+    return {};
+  }
+
+  private async downloaded(params: Params, signal: AbortSignal): Promise<{ isError?: boolean }> {
+    const { files } = await this.asked("ui/download-file", params, signal);
+    if (!Array.isArray(files)) return { isError: true };
+    for (const file of files as { name?: unknown; mediaType?: unknown; data?: unknown }[]) {
+      if (typeof file.name !== "string" || typeof file.data !== "string") continue;
+      const bytes = Uint8Array.from(atob(file.data), (character) => character.charCodeAt(0));
+      this.page.save(bytes, file.name, typeof file.mediaType === "string" ? file.mediaType : "application/octet-stream");
+    }
+    return {};
+  }
+
+  private dropping(): void {
+    if (this.dropped) return;
+    this.dropped = true;
+    this.page.note({ kind: "dropped", text: "It sends more than is taken; some of it was left out." });
+  }
+
+  /** Asks the view to end, waits a little, and takes it away. */
+  async close(): Promise<void> {
+    if (this.over) return;
+    if (this.transport.ready) {
+      // A refusal is an answer, and so is an app that doesn't know the request.
+      await this.bridge.teardownResource({}, { timeout: TEARDOWN_MS }).catch(() => undefined);
+    }
+    this.end("closed");
+  }
+
+  /** Takes the view away at once. */
+  abandon(): void {
+    this.end("closed");
+  }
+
+  private end(why: Ending | "closed"): void {
+    if (this.over) return;
+    this.over = true;
+    this.abort.abort();
+    this.closers.forEach((close) => close());
+    void this.bridge.close().catch(() => undefined);
+    void this.transport.close();
+    this.page.ended(why);
+  }
+}
+

@@ -1,0 +1,342 @@
+/** Apps of a reply: their life in the page, and what a person decides about them. */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { app, PLAIN } from "../apps/view.ts";
+import { decide, frameOf, holds, openApp } from "../apps/open.ts";
+import { clean, setup } from "./setup.ts";
+
+const it = setup();
+
+test("an app opens, is told what its tool was called with, and what came of it", async () => {
+  const console = await it.open();
+  it.mock.apps.define("plain", { html: PLAIN, record: { input: { n: 1 } } });
+  const { frame } = await openApp(console, "plain");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const heard = (await frame.evaluate("heard.map((m) => m.method ?? 'answer')")) as string[];
+  assert.deepEqual(heard, ["answer", "ui/notifications/tool-input", "ui/notifications/tool-result"]);
+  clean(console);
+  await console.close();
+});
+
+test("streaming, folding and another theme leave the frame and its handshake alone", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("plain", { html: PLAIN });
+  const { card, frame } = await openApp(console, "plain");
+  await holds(frame, "globalThis.initialized !== undefined");
+  await frame.evaluate("globalThis.mark = 7");
+  await card.getByRole("button", { name: "Fold" }).click();
+  await card.locator("iframe").waitFor({ state: "hidden" });
+  await card.getByRole("button", { name: "Show" }).click();
+  await console.send("slow please");
+  await page.locator('article.assistant[data-status="running"]').waitFor();
+  await page.emulateMedia({ colorScheme: "dark" });
+  await holds(frame, "seen('ui/notifications/host-context-changed').some((m) => m.params.theme === 'dark')");
+  assert.equal(await frame.evaluate("globalThis.mark"), 7);
+  assert.equal(await frame.evaluate("heard.filter((m) => m.result?.protocolVersion).length"), 1);
+  await card.getByRole("button", { name: "Enlarge" }).click();
+  await holds(frame, "seen('ui/notifications/host-context-changed').some((m) => m.params.displayMode === 'fullscreen')");
+  assert.ok((await frame.evaluate("innerHeight")) as number > 500);
+  await page.keyboard.press("Escape");
+  await holds(frame, "seen('ui/notifications/host-context-changed').at(-1).params.displayMode === 'inline' || seen('ui/notifications/host-context-changed').some((m) => m.params.displayMode === 'inline')");
+  assert.equal(await frame.evaluate("globalThis.mark"), 7);
+  clean(console);
+  await console.close();
+});
+
+test("after a reload the stored app renders again, and says that it is no longer connected", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("leaving", { html: PLAIN, tools: { poll: () => ({ content: [] }) } });
+  await openApp(console, "leaving");
+  it.mock.apps.disconnect("leaving");
+  await page.reload();
+  const card = page.getByRole("article", { name: /^App / });
+  await card.getByText("no longer connected").waitFor();
+  const frame = await frameOf(card);
+  await holds(frame, "globalThis.initialized !== undefined");
+  assert.equal(await frame.evaluate("globalThis.initialized.result.hostCapabilities.serverTools"), undefined);
+  const answer = (await frame.evaluate("ask('tools/call', { name: 'poll' })")) as { error: { data: { code: string } } };
+  assert.equal(answer.error.data.code, "app_connection_closed");
+  clean(console);
+  await console.close();
+});
+
+test("a tool is called once a person has allowed it, once or until the app closes", async () => {
+  const console = await it.open();
+  const { page } = console;
+  let calls = 0;
+  it.mock.apps.define("caller", { html: PLAIN, tools: { poll: () => ({ content: [], structuredContent: { calls: ++calls } }) } });
+  const { card, frame } = await openApp(console, "caller");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const call = (): Promise<unknown> => frame.evaluate("ask('tools/call', { name: 'poll', arguments: { page: 3, api_token: 'abc' } })");
+  const no = call();
+  const dialog = page.getByRole("dialog", { name: "Let the app call a tool?" });
+  await dialog.waitFor();
+  const text = await dialog.innerText();
+  assert.match(text, /"page": 3/);
+  assert.ok(text.includes("[redacted]") && !text.includes("abc"));
+  // The app and its header can be neither used nor reached.
+  assert.ok(await card.locator(".app-place").evaluate((element) => (element as HTMLElement).inert));
+  assert.ok(await card.locator(".app-head").evaluate((element) => (element as HTMLElement).inert));
+  await frame.evaluate("document.body.insertAdjacentHTML('beforeend', '<input id=i>'); document.getElementById('i').focus(); setInterval(() => document.getElementById('i').focus(), 20)");
+  for (let n = 0; n < 12; n += 1) {
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate("document.activeElement === document.body || document.activeElement.closest('dialog') !== null ? '' : document.activeElement.outerHTML.slice(0, 200)"), "", "the focus stays in the dialog");
+  }
+  await page.keyboard.type("typed");
+  assert.equal(await frame.evaluate("document.getElementById('i').value"), "");
+  await decide(page, "Don't allow");
+  assert.equal(((await no) as { error: { data: { code: string } } }).error.data.code, "app_declined");
+  assert.equal(calls, 0);
+  const once = call();
+  await decide(page, "Allow once");
+  assert.equal(((await once) as { result: { structuredContent: { calls: number } } }).result.structuredContent.calls, 1);
+  const always = call();
+  await decide(page, "Allow this tool until the app closes");
+  await always;
+  await call();
+  assert.equal(calls, 3);
+  const foreign = (await frame.evaluate("ask('tools/call', { name: 'other' })")) as { error: { data: { code: string } } };
+  assert.equal(foreign.error.data.code, "app_tool_forbidden");
+  await card.getByText("One thing was not given to this app").click();
+  await card.getByText("tools/call other").waitFor();
+  // A new view begins without grants.
+  await card.getByRole("button", { name: "Close the app" }).click();
+  await card.getByRole("button", { name: "Open it again" }).click();
+  const again = await frameOf(card);
+  await holds(again, "globalThis.initialized !== undefined");
+  void again.evaluate("ask('tools/call', { name: 'poll' })").catch(() => undefined);
+  await dialog.waitFor();
+  await page.keyboard.press("Escape");
+  await dialog.waitFor({ state: "detached" });
+  assert.equal(calls, 3);
+  clean(console);
+  await console.close();
+});
+
+test("an app that takes the keyboard loses it again, and then its place", async () => {
+  const console = await it.open();
+  it.mock.apps.define("thief", { html: app("globalThis.initialized = await start();", "<input id=i>") });
+  const { card, frame } = await openApp(console, "thief");
+  await holds(frame, "globalThis.initialized !== undefined");
+  await console.field.click();
+  await frame.evaluate("document.getElementById('i').focus()");
+  await console.page.locator("textarea:focus").waitFor();
+  // A person may go there.
+  await frame.evaluate("new Promise((done) => setTimeout(done, 1200))");
+  await frame.locator("#i").click();
+  await console.page.keyboard.type("meant");
+  assert.equal(await frame.evaluate("document.getElementById('i').value"), "meant");
+  await console.field.click();
+  await frame.evaluate("setInterval(() => document.getElementById('i').focus(), 50)").catch(() => undefined);
+  await card.getByText("it took the keyboard again and again").waitFor();
+  await console.page.locator("textarea:focus").waitFor();
+  clean(console);
+  await console.close();
+});
+
+test("the focus comes back to where it was before a question", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("caller", { html: app("await start(); addEventListener('message', () => {}); setTimeout(() => ask('tools/call', { name: 'poll' }), 300)"), tools: { poll: () => ({ content: [] }) } });
+  await openApp(console, "caller");
+  await console.field.focus();
+  await page.getByRole("dialog").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.ok(await console.field.evaluate((element) => element === document.activeElement));
+  await console.close();
+});
+
+test("nothing can be allowed by a click that was meant for something else", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("caller", { html: PLAIN, tools: { poll: () => ({ content: [] }) } });
+  const { frame } = await openApp(console, "caller");
+  await holds(frame, "globalThis.initialized !== undefined");
+  void frame.evaluate("ask('tools/call', { name: 'poll' })").catch(() => undefined);
+  await page.getByRole("dialog").waitFor();
+  // Pressed at once: the key that was on its way says no.
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").waitFor({ state: "detached" });
+  assert.equal(it.mock.apps.done.filter((one) => one.method === "tools/call" && one.params["name"] === "poll" && one.params["arguments"] === undefined).length, 0);
+  await console.close();
+});
+
+test("links are https, shown whole, and opened without a way back", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("links", { html: PLAIN });
+  const { frame } = await openApp(console, "links");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const bad = [
+    "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "vscode://x", "//evil.example", "https://user@evil.example/", "https://evil.example/\\r\\nx",
+    "http://evil.example/", "https:evil.example", " https://evil.example", "https:///evil.example", "https:\\\\\\\\evil.example",
+  ];
+  for (const url of bad) {
+    const answer = (await frame.evaluate(`ask('ui/open-link', { url: ${JSON.stringify(url).replaceAll("\\\\", "\\")} })`)) as { error?: { data?: { code: string } } };
+    assert.equal(answer.error?.data?.code, "app_open_link_forbidden", url);
+  }
+  assert.equal(await page.getByRole("dialog").count(), 0);
+  await console.context.route("https://example.com/**", (route) => route.fulfill({ body: "<script>document.title = String(opener)</script>", contentType: "text/html" }));
+  const answer = frame.evaluate("ask('ui/open-link', { url: 'https://example.com/a?b=c' })");
+  const dialog = page.getByRole("dialog", { name: "Open this address?" });
+  await dialog.getByText("example.com", { exact: true }).waitFor();
+  await dialog.getByText("https://example.com/a?b=c").waitFor();
+  const [opened] = await Promise.all([console.context.waitForEvent("page"), decide(page, "Open in a new tab")]);
+  await answer;
+  await opened.waitForFunction("document.title === 'null'");
+  await console.close();
+});
+
+test("a message of an app waits in the composer for a person", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("talker", { html: PLAIN });
+  const { frame } = await openApp(console, "talker");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const turns = await page.locator("article.user").count();
+  const message = (text: string): Promise<unknown> => frame.evaluate(`ask('ui/message', { role: 'user', content: [{ type: 'text', text: ${JSON.stringify(text)} }] })`);
+  await page.evaluate("document.activeElement.blur()");
+  // Fifty in a loop and a megabyte: one is taken.
+  const all = (await frame.evaluate(`Promise.all(Array.from({ length: 50 }, (_, n) => ask('ui/message', { role: 'user', content: [{ type: 'text', text: 'buy now ' + n }] })))`)) as { result?: object; error?: object }[];
+  assert.equal(all.filter((one) => one.result !== undefined && !("isError" in one.result)).length, 1);
+  const large = (await frame.evaluate(`ask('ui/message', { role: 'user', content: [{ type: 'text', text: 'x'.repeat(1048576) }] })`)) as { error?: { data: { code: string } } };
+  assert.equal(large.error?.data.code, "app_request_too_large");
+  const note = page.getByRole("list", { name: "From apps" });
+  await note.getByText("The talker").waitFor();
+  assert.match(await console.field.inputValue(), /^buy now \d+$/);
+  assert.equal(await page.locator("article.user").count(), turns, "no turn began");
+  await note.getByRole("button", { name: "Leave out the text of The talker" }).click();
+  assert.equal(await console.field.inputValue(), "");
+  // While somebody writes, the text stays as it is.
+  await console.field.fill("my own words");
+  await frame.evaluate("new Promise((done) => setTimeout(done, 3100))");
+  await message("please");
+  assert.equal(await console.field.inputValue(), "my own words");
+  await note.getByRole("button", { name: "Put it into the message" }).click();
+  assert.equal(await console.field.inputValue(), "my own words\nplease");
+  clean(console);
+  await console.close();
+});
+
+test("context is granted once, the last one counts, goes with the next message, and ends with the app", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("knower", { html: PLAIN });
+  const { card, frame } = await openApp(console, "knower");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const keep = (n: number): Promise<unknown> => frame.evaluate(`ask('ui/update-model-context', { structuredContent: { page: ${n} } })`);
+  const first = keep(1);
+  await decide(page, "Allow");
+  await first;
+  await keep(2);
+  const note = page.getByRole("list", { name: "From apps" });
+  await note.getByText("Context from The knower").click();
+  await note.getByText('{"page":2}').waitFor();
+  await console.send("what do you see?");
+  await note.waitFor({ state: "detached" });
+  assert.deepEqual(it.mock.apps.sent, ['{"page":2}']);
+  await keep(3);
+  await note.getByText("Context from The knower").waitFor();
+  await card.getByRole("button", { name: "Close the app" }).click();
+  await note.waitFor({ state: "detached" });
+  clean(console);
+  await console.close();
+});
+
+test("files of an app are saved after a question, under a clean name", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("saver", { html: PLAIN });
+  const { frame } = await openApp(console, "saver");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const answer = frame.evaluate("ask('ui/download-file', { contents: [{ type: 'resource', resource: { uri: 'file:///../../report.csv', mimeType: 'text/csv', text: 'a,b' } }] })");
+  const dialog = page.getByRole("dialog", { name: "Save files of the app?" });
+  await dialog.getByText("report.csv").waitFor();
+  const [download] = await Promise.all([page.waitForEvent("download"), decide(page, "Save")]);
+  await answer;
+  assert.equal(download.suggestedFilename(), "report.csv");
+  assert.equal(readFileSync(await download.path(), "utf8"), "a,b");
+  await console.close();
+});
+
+test("closing waits for the app's last words, and not for ever", async () => {
+  const console = await it.open();
+  it.mock.apps.define("polite", { html: app("answers['ui/resource-teardown'] = () => { ask('ping'); return {}; }; globalThis.initialized = await start();") });
+  it.mock.apps.define("rude", { html: app("delete answers['ui/resource-teardown']; globalThis.initialized = await start();") });
+  it.mock.apps.define("stuck", { html: app("answers['ui/resource-teardown'] = () => { for (;;); }; globalThis.initialized = await start();") });
+  for (const name of ["polite", "rude", "stuck"]) {
+    const { card, frame } = await openApp(console, name);
+    await holds(frame, "globalThis.initialized !== undefined");
+    const began = Date.now();
+    await card.getByRole("button", { name: "Close the app" }).click();
+    await card.getByText("The app is closed.").waitFor();
+    assert.ok(Date.now() - began < 10_000, name);
+    assert.equal(await card.locator("iframe").count(), 0);
+  }
+  clean(console);
+  await console.close();
+});
+
+test("heights settle, and what is no height changes nothing", async () => {
+  const console = await it.open();
+  const report = "const told = () => say('ui/notifications/size-changed', { width: innerWidth, height: document.documentElement.scrollHeight }); new ResizeObserver(told).observe(document.documentElement);";
+  it.mock.apps.define("viewport", { html: app(`globalThis.initialized = await start(); ${report}`, "<style>body{margin:0}main{height:100vh}</style><main>x</main>") });
+  it.mock.apps.define("percent", { html: app(`globalThis.initialized = await start(); ${report}`, "<style>html,body{height:100%}</style>x") });
+  it.mock.apps.define("odd", { html: app("globalThis.initialized = await start();") });
+  for (const name of ["viewport", "percent"]) {
+    const { card, frame } = await openApp(console, name);
+    await holds(frame, "globalThis.initialized !== undefined");
+    const height = (): Promise<number> => card.locator(".app-place").evaluate((element) => element.clientHeight);
+    await frame.evaluate("new Promise((done) => setTimeout(done, 500))");
+    const settled = await height();
+    await frame.evaluate("new Promise((done) => setTimeout(done, 500))");
+    assert.equal(await height(), settled, name);
+    assert.ok(settled <= 2002);
+  }
+  const { card, frame } = await openApp(console, "odd");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const height = (): Promise<string> => card.locator(".app-place").evaluate((element) => (element as HTMLElement).style.height);
+  const before = await height();
+  await frame.evaluate("for (const height of [NaN, -1, Infinity, 'x', null, {}]) { try { say('ui/notifications/size-changed', { height }) } catch {} } ask('ping')");
+  assert.equal(await height(), before);
+  await frame.evaluate("say('ui/notifications/size-changed', { height: 1e9 }); ask('ping')");
+  await card.locator(".app-place").evaluate((element) => new Promise((done) => requestAnimationFrame(() => done(element.clientHeight))));
+  assert.equal(await height(), "2000px");
+  await frame.evaluate("say('ui/notifications/size-changed', { height: 0 }); ask('ping')");
+  assert.equal(await height(), "40px");
+  clean(console);
+  await console.close();
+});
+
+test("what was not granted stands beside the app", async () => {
+  const console = await it.open();
+  it.mock.apps.define("map", {
+    html: app("globalThis.initialized = await start();", '<script src="https://cdn.example/cesium.js"></script>'),
+    record: { refused: [{ kind: "resource", value: "https://cdn.example", reason: "not_allowed" }] },
+  });
+  const { card, frame } = await openApp(console, "map");
+  await holds(frame, "globalThis.initialized !== undefined");
+  await card.getByText("2 things were not given to this app").click();
+  await card.getByText("files from https://cdn.example: not on the host's list").waitFor();
+  await card.getByText(/blocked by its policy, .*https:\/\/cdn\.example\/cesium\.js/).waitFor();
+  await console.close();
+});
+
+test("more than eight apps are not open at once", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("plain", { html: PLAIN });
+  await console.ask(`app ${"plain ".repeat(10)}`);
+  const cards = page.getByRole("article", { name: /^App / });
+  for (let n = 0; n < 10; n += 1) {
+    await cards.nth(n).scrollIntoViewIfNeeded();
+    await page.locator('.card.app[data-state="reading"]').first().waitFor({ state: "detached" });
+  }
+  assert.ok((await page.locator(".app-place > iframe").count()) <= 8);
+  await console.close();
+});
