@@ -7,6 +7,7 @@ pub mod backoff;
 pub mod binding;
 pub mod canonical;
 pub mod cursor;
+pub mod event;
 pub mod health;
 pub mod prompt;
 pub mod record;

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::record::ContextRef;
 use crate::validate::validate;
 use crate::{Payload, binding};
 use proptest::prelude::*;

@@ -5,7 +5,7 @@ use crate::error::{OpenError, StoreError, UpdateError};
 use crate::fs::{Fs, RealFs};
 use crate::index::Counts;
 use crate::limits::{Limits, Retention};
-use crate::meta::{Id, claim_key, fingerprint_key};
+use crate::meta::{Id, claim_key, fingerprint_key, origin_key};
 use crate::open::{self, Opened};
 use crate::secret::Secret;
 use crate::shared::Shared;
@@ -192,6 +192,13 @@ impl<F: Fs> Store<F> {
     #[must_use]
     pub fn interrupted(&self) -> Vec<String> {
         texts(&self.shared().state().index.interrupted())
+    }
+
+    /// Pending records of a turn, whatever is known of its context.
+    #[must_use]
+    pub fn members(&self, origin: &crate::Origin) -> Vec<String> {
+        let key = origin_key(&origin.run, &origin.conversation, &origin.boundary);
+        texts(&self.shared().state().index.members(key))
     }
 
     /// A part of the list of all records.

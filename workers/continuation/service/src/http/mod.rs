@@ -1,0 +1,4 @@
+//! The surface over HTTP.
+
+pub mod body;
+pub mod router;
