@@ -5,7 +5,7 @@ use crate::plan::Plan;
 use crate::profile::{Network, Profile, ProfileError, Resource, Variant};
 use crate::rights;
 use crate::seccomp;
-use crate::spec::{Landlock, LaunchSpec, Program, VERSION};
+use crate::spec::{Landlock, LaunchSpec, Program, VERSION, View};
 use crate::words::Words;
 use ipc_proto::Role;
 use mono_sys::process::{IdMap, Namespaces};
@@ -17,8 +17,12 @@ use thiserror::Error;
 /// A start that is ready to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
-    /// For the launcher.
+    /// For the launcher, for this one process.
     pub spec: LaunchSpec,
+    /// For the launcher, for all of its kind; `None` leaves the machine's file system.
+    pub view: Option<View>,
+    /// For all of its kind: the first filter, as `seccomp::to_bytes` gives it.
+    pub filter: Arc<Vec<u8>>,
     /// The namespaces that its process is made in.
     pub namespaces: Namespaces,
     /// The user map of a user namespace.
@@ -132,8 +136,9 @@ pub fn compile(role: Role, context: &Context) -> Result<Launch, CompileError> {
 
     let mut plan = Plan::new(profile, context, variant);
     plan.grant_all()?;
+    let inside = plan.inside.clone();
     let words = Words {
-        inside: &plan.inside,
+        inside: &inside,
         degraded: context.degraded,
         uid,
         gid,
@@ -167,6 +172,13 @@ pub fn compile(role: Role, context: &Context) -> Result<Launch, CompileError> {
         }
     };
     let loopback = profile.loopback && !network && !context.degraded;
+    let (view, own) = match context.degraded {
+        true => (None, Vec::new()),
+        false => {
+            let (view, own) = plan.view(&words, context.identity.is_some());
+            (Some(view), own)
+        }
+    };
     let landlock = Landlock {
         refused_net: match (network, loopback) {
             (true, _) => rights::bind(),
@@ -188,19 +200,20 @@ pub fn compile(role: Role, context: &Context) -> Result<Launch, CompileError> {
     Ok(Launch {
         namespaces: namespaces(context, network),
         id_map: (context.identity.is_none() && !context.degraded).then_some(IdMap { uid, gid }),
-        inside: plan.inside.clone(),
+        inside: inside.clone(),
+        view,
+        filter,
         spec: LaunchSpec {
             version: VERSION,
             role,
             // With a workspace shared by group, what is made there is for the group too.
             umask: profile.umask.0 & if shares_workspace { !0o020 } else { !0 },
             limits: limits.chain(data).collect(),
-            view: (!context.degraded).then(|| plan.view(&words)),
+            own,
             loopback,
             identity: context.identity.clone(),
             directory,
             landlock,
-            filter: filter.as_ref().clone(),
             program,
             arguments,
             environment,

@@ -16,6 +16,7 @@ mod plan;
 mod precondition;
 pub mod probe;
 mod profile;
+pub mod request;
 pub mod rights;
 pub mod seccomp;
 pub mod spec;
@@ -34,4 +35,4 @@ pub use profile::{
     Stage, Subject, Variable, Variant,
 };
 pub use spec::LaunchSpec;
-pub use start::{Descriptors, StartError, start};
+pub use start::{Descriptors, StartError, Starter, start};

@@ -5,9 +5,9 @@ use crate::compile::CompileError;
 use crate::context::{Context, Inside};
 use crate::profile::{Access, Proc, Profile, Subject, Variant};
 use crate::rights;
-use crate::spec::{Entry, View};
+use crate::spec::{Entry, OWN, Place, View};
 use crate::words::Words;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 /// Where the scratch directory is inside a view.
@@ -25,6 +25,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) inside: Inside,
     /// By path inside; a path sorts before what lies in it.
     entries: BTreeMap<PathBuf, Entry>,
+    /// Those of them that another process of its kind may have otherwise.
+    own: BTreeSet<PathBuf>,
     pub(crate) rules: BTreeMap<PathBuf, u64>,
     hides: Vec<Entry>,
 }
@@ -37,6 +39,7 @@ impl<'a> Plan<'a> {
             variant,
             inside: Inside::default(),
             entries: BTreeMap::new(),
+            own: BTreeSet::new(),
             rules: BTreeMap::new(),
             hides: Vec::new(),
         }
@@ -49,6 +52,7 @@ impl<'a> Plan<'a> {
         if self.profile.temporary_bytes > 0 && !self.variant.degraded {
             let bytes = self.profile.temporary_bytes;
             let path = PathBuf::from(TEMPORARY);
+            self.own.insert(path.clone());
             self.entries
                 .insert(path.clone(), Entry::Temporary { path, bytes });
             self.rule(Path::new(TEMPORARY), rights::of(Access::WriteExec, true));
@@ -175,6 +179,7 @@ impl<'a> Plan<'a> {
                 execute,
                 device: false,
             };
+            self.own.insert(path.to_owned());
             self.entries.insert(path.to_owned(), entry);
         }
         self.rule(path, rights::of(access, directory));
@@ -203,7 +208,7 @@ impl<'a> Plan<'a> {
                     }
                 }
             };
-            self.entries.insert(path.clone(), entry);
+            self.insert_common(path.clone(), entry);
         }
         for (path, access, directory) in bundle.rules() {
             self.rule(path, rights::of(*access, *directory));
@@ -223,8 +228,13 @@ impl<'a> Plan<'a> {
             if self.variant.degraded && path.is_file() {
                 self.rule(&path, rights::of(Access::Read, false));
             }
-            self.entries.insert(path, entry);
+            self.insert_common(path, entry);
         }
+    }
+
+    fn insert_common(&mut self, path: PathBuf, entry: Entry) {
+        self.own.remove(&path);
+        self.entries.insert(path, entry);
     }
 
     /// Covers what must not be seen, wherever a granted path would show it.
@@ -271,28 +281,68 @@ impl<'a> Plan<'a> {
         Ok(())
     }
 
-    pub(crate) fn view(&self, words: &Words<'_>) -> View {
-        let fill = |entry: &Entry| match entry {
-            Entry::Text { path, text } => Entry::Text {
-                path: path.clone(),
-                text: words.fill(text),
-            },
-            other => other.clone(),
-        };
-        let entries = self
-            .entries
-            .values()
-            .map(fill)
-            .chain(self.hides.iter().cloned());
-        View {
-            entries: entries.collect(),
+    /// The common part and what this process has beside it. Where each process is another user, so
+    /// are the texts that say who it is.
+    pub(crate) fn view(&mut self, words: &Words<'_>, other_users: bool) -> (View, Vec<Entry>) {
+        let mut view = View {
+            entries: Vec::new(),
+            places: Vec::new(),
             for_programs: matches!(self.profile.proc, Proc::Full),
+        };
+        let mut own: Vec<Entry> = Vec::new();
+        let mut texts = Vec::new();
+        for (path, entry) in &self.entries {
+            match entry {
+                Entry::Text { path, text } if other_users && words.names_the_user(text) => {
+                    let place = Path::new(OWN).join(path.file_name().unwrap_or_default());
+                    view.entries.push(Entry::Link {
+                        path: path.clone(),
+                        target: place.clone(),
+                    });
+                    texts.push(Entry::Text {
+                        path: place,
+                        text: words.fill(text),
+                    });
+                }
+                Entry::Text { path, text } => view.entries.push(Entry::Text {
+                    path: path.clone(),
+                    text: words.fill(text),
+                }),
+                entry if self.own.contains(path) => {
+                    let mut above = path.ancestors().skip(1);
+                    // Else it is put into what is mounted there before.
+                    if !above.any(|above| self.own.contains(above)) {
+                        view.places.push(Place {
+                            path: path.clone(),
+                            directory: !matches!(
+                                entry,
+                                Entry::Show {
+                                    directory: false,
+                                    ..
+                                }
+                            ),
+                        });
+                    }
+                    own.push(entry.clone());
+                }
+                entry => view.entries.push(entry.clone()),
+            }
         }
+        if !texts.is_empty() {
+            view.places.push(Place {
+                path: OWN.into(),
+                directory: true,
+            });
+            *self.rules.entry(OWN.into()).or_default() |= rights::of(Access::Read, true);
+        }
+        own.append(&mut texts);
+        own.extend(self.hides.iter().cloned());
+        (view, own)
     }
 }
 
 /// Places that a view makes itself, or that no process gets.
-const RESERVED: [&str; 4] = ["/proc", "/dev", "/sys", "/.landlock"];
+const RESERVED: [&str; 6] = ["/proc", "/dev", "/sys", "/.landlock", "/.hidden", OWN];
 
 fn check(path: &Path) -> Result<(), CompileError> {
     let refuse = |reason| {

@@ -1,5 +1,5 @@
-//! What the launcher is told: a profile made concrete for one process. It travels in a sealed
-//! memory file, so that the launcher parses nothing that could still change.
+//! What the launcher is told: a profile made concrete, in two parts. What all processes of one kind
+//! have in common is made once; the rest comes with the request for each.
 
 use crate::identity::Identity;
 use crate::profile::Resource;
@@ -8,9 +8,26 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The launcher and the supervisor are one version or nothing.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
-/// Everything that the launcher does, in the order in which it does it.
+/// What the processes of one kind have in common. A launcher is started with it, in a sealed memory
+/// file, and makes it once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The namespaces of each process, as `mono_sys::process::Namespaces` counts them.
+    pub namespaces: u64,
+    /// User and group in a user namespace of its own.
+    pub ids: Option<(u32, u32)>,
+    /// The file system that they see; `None` leaves the machine's (no namespaces).
+    pub view: Option<View>,
+    /// The first filter, as `seccomp::to_bytes` gives it.
+    pub filter: Vec<u8>,
+}
+
+/// What one process is, beside what it has in common with others, in the order in which the
+/// launcher does it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchSpec {
     /// [`VERSION`].
@@ -21,8 +38,8 @@ pub struct LaunchSpec {
     pub umask: u32,
     /// Limits; a hard limit that is lower already stays.
     pub limits: Vec<(Resource, u64)>,
-    /// The file system that it sees; `None` leaves the machine's (no namespaces).
-    pub view: Option<View>,
+    /// What its view has beside the common part, in an order in which each can be put in its place.
+    pub own: Vec<Entry>,
     /// Brings up loopback in its own network namespace.
     pub loopback: bool,
     /// Who it becomes; `None` when it stays who started it.
@@ -31,8 +48,6 @@ pub struct LaunchSpec {
     pub directory: PathBuf,
     /// What Landlock allows; everything else that it handles is refused.
     pub landlock: Landlock,
-    /// The first filter, as `seccomp::to_bytes` gives it.
-    pub filter: Vec<u8>,
     /// What is executed.
     pub program: Program,
     /// Arguments, beginning with the name.
@@ -41,14 +56,25 @@ pub struct LaunchSpec {
     pub environment: Vec<String>,
 }
 
-/// A file system made for one process.
+/// The common part of a file system: read-only for every process that sees it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// In an order in which each can be made: a place before what lies in it.
     pub entries: Vec<Entry>,
+    /// Where what a process has for itself will be put.
+    pub places: Vec<Place>,
     /// For ordinary programs: `/proc` shows the machine's public files too, and `/dev` has the
     /// usual links.
     pub for_programs: bool,
+}
+
+/// Something empty to mount on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Where.
+    pub path: PathBuf,
+    /// A directory, or a file.
+    pub directory: bool,
 }
 
 /// One thing in a view. All paths are absolute and plain.
@@ -61,7 +87,7 @@ pub enum Entry {
         /// What it says.
         target: PathBuf,
     },
-    /// A file with this text, readable by all.
+    /// A file with this text, readable by all. One that a process has for itself lies in [`OWN`].
     Text {
         /// Where.
         path: PathBuf,
@@ -111,6 +137,9 @@ pub const MAX_COPY: u64 = 64 * 1024;
 /// The file in every view that no profile grants: whoever can open it has no Landlock domain.
 pub const SENTINEL: &str = "/.landlock";
 
+/// Where the texts are that a process has for itself; the common part has links to them.
+pub const OWN: &str = "/.own";
+
 /// What Landlock allows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Landlock {
@@ -130,18 +159,16 @@ pub enum Program {
     Named(PathBuf),
 }
 
-/// Numbers of the launcher's descriptors.
+/// Numbers of descriptors.
 pub mod descriptor {
     use std::os::fd::RawFd;
 
-    /// The worker's control socket; it keeps this number.
+    /// A worker's control socket.
     pub const CONTROL: RawFd = 3;
-    /// The sealed memory file with the spec.
-    pub const SPEC: RawFd = 4;
-    /// The worker's executable.
-    pub const PROGRAM: RawFd = 5;
-    /// A pidfd of the supervisor, to see whether it still lives.
-    pub const SUPERVISOR: RawFd = 6;
-    /// Takes the listener of the first filter to the supervisor (`crate::violation`).
-    pub const VIOLATIONS: RawFd = 7;
+    /// The launcher's socket for requests (`crate::request`).
+    pub const REQUESTS: RawFd = 3;
+    /// The launcher's sealed memory file with the [`super::Base`].
+    pub const BASE: RawFd = 4;
+    /// A pidfd of the supervisor, for the launcher's processes to see whether it still lives.
+    pub const SUPERVISOR: RawFd = 5;
 }

@@ -30,6 +30,11 @@ impl Words<'_> {
         })
     }
 
+    /// True of a text that another user would have otherwise.
+    pub(crate) fn names_the_user(&self, text: &str) -> bool {
+        ["@uid", "@gid"].iter().any(|word| text.contains(word))
+    }
+
     pub(crate) fn fill(&self, text: &str) -> String {
         let workspace = self
             .inside

@@ -1,7 +1,7 @@
 //! Descriptors that arrive by number: the ones a process is started with.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers above this are never handed over at a start, so they can't be taken.
@@ -50,6 +50,31 @@ pub fn close_from(first: u32) -> io::Result<()> {
     close_range(first, 0)
 }
 
+/// Puts descriptors at numbers, open over an `exec`; what was there is closed. Numbers above
+/// [`MAX_STARTED`] are refused, and a source must lie above every number that is asked for, so that
+/// no move overwrites one.
+///
+/// Only for a process that is about to `exec`: other owners of such numbers would close them.
+///
+/// # Errors
+/// `EINVAL` for a number out of range, else what `dup2` says.
+pub fn place(moves: &[(BorrowedFd<'_>, RawFd)]) -> io::Result<()> {
+    let highest = moves.iter().map(|(_, number)| *number).max();
+    let fits = |(source, number): &(BorrowedFd<'_>, RawFd)| {
+        (0..=MAX_STARTED).contains(number) && Some(source.as_raw_fd()) > highest
+    };
+    if !moves.iter().all(fits) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    for (source, number) in moves {
+        // SAFETY: two integers; no memory is passed.
+        if unsafe { libc::dup2(source.as_raw_fd(), *number) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 /// Marks every descriptor numbered `first` and above close-on-exec.
 ///
 /// # Errors
@@ -70,7 +95,7 @@ fn close_range(first: u32, flags: libc::c_uint) -> io::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::os::fd::{AsFd, IntoRawFd};
 
     #[test]
     fn a_number_is_taken_once_and_becomes_cloexec() {
@@ -88,6 +113,25 @@ mod tests {
             take_fd(fd.as_raw_fd()).unwrap_err().raw_os_error(),
             Some(libc::EBUSY)
         );
+    }
+
+    #[test]
+    fn descriptors_are_put_at_numbers_below_their_own_only() {
+        let high = |source: &std::fs::File, least| {
+            nix::fcntl::fcntl(source, nix::fcntl::FcntlArg::F_DUPFD_CLOEXEC(least)).unwrap()
+        };
+        let file = std::fs::File::open("/dev/null").unwrap();
+        // SAFETY: fresh numbers that nobody else knows.
+        let own = |number| unsafe { OwnedFd::from_raw_fd(number) };
+        let source = own(high(&file, 62));
+        for number in [-1, source.as_raw_fd(), MAX_STARTED + 1] {
+            let refused = place(&[(source.as_fd(), number)]).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(libc::EINVAL), "{number}");
+        }
+        let target = own(high(&file, 50));
+        place(&[(source.as_fd(), target.as_raw_fd())]).unwrap();
+        let flags = nix::fcntl::fcntl(&target, nix::fcntl::FcntlArg::F_GETFD).unwrap();
+        assert_eq!(flags, 0, "open over an exec");
     }
 
     #[test]

@@ -88,6 +88,15 @@ pub fn make_private() -> io::Result<()> {
     set_attr(CWD, c"/", libc::AT_RECURSIVE, 0, libc::MS_PRIVATE)
 }
 
+/// Lets mounts that come and go in the namespace that this one was copied from do so here too, and
+/// none of this one there.
+///
+/// # Errors
+/// What the kernel says.
+pub fn make_slave() -> io::Result<()> {
+    set_attr(CWD, c"/", libc::AT_RECURSIVE, 0, libc::MS_SLAVE)
+}
+
 // SAFETY: AT_FDCWD is the kernel's constant for the current directory and is never closed.
 const CWD: BorrowedFd<'static> = unsafe { BorrowedFd::borrow_raw(libc::AT_FDCWD) };
 

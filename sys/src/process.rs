@@ -1,8 +1,10 @@
 //! Starting and ending processes by descriptor: `clone3` with a pidfd, `execveat`, `waitid`.
 
 mod child;
+mod copy;
 mod wait;
 
+pub use copy::{Alone, Side};
 pub use wait::{ExitStatus, own_pidfd, pidfd_signal, try_wait, wait};
 
 use child::{Prepared, in_child};
@@ -38,6 +40,22 @@ impl Namespaces {
     /// True when every namespace of `other` is in this set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// As the kernel counts them.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// The set with these bits; `None` when one of them is no namespace of this list.
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        let all = Self::USER.0 | Self::PID.0 | Self::MOUNT.0 | Self::NET.0;
+        let all = all | Self::IPC.0 | Self::UTS.0;
+        if bits & !all == 0 {
+            Some(Self(bits))
+        } else {
+            None
+        }
     }
 }
 
@@ -95,7 +113,6 @@ pub struct Child {
     pub namespaces: Option<Vec<&'static str>>,
 }
 
-/// The kinds of namespaces, as `/proc/PID/ns` names them.
 /// Kinds of namespaces, as `/proc/PID/ns` names them.
 pub const KINDS: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
 
@@ -204,7 +221,7 @@ const CLONE_INTO_CGROUP: u64 = 1 << 33;
 /// long as the process). Returns when the program runs or its start has failed.
 ///
 /// In a new user namespace the child keeps what its launcher needs (`CAP_SYS_ADMIN`,
-/// `CAP_NET_ADMIN`, `CAP_SETPCAP`) as ambient capabilities over the `exec`.
+/// `CAP_NET_ADMIN`, `CAP_SETPCAP`, `CAP_SYS_CHROOT`) as ambient capabilities over the `exec`.
 ///
 /// # Errors
 /// [`SpawnError`] with the step; the child is reaped in that case.

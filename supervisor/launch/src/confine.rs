@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use policy::exit::Step;
-use policy::{Identity, LaunchSpec, rights, spec, violation};
+use policy::{Identity, rights, spec, violation};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -120,14 +120,19 @@ pub(crate) fn enter_landlock(ruleset: RulesetCreated) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Gives up every capability and every way to get one again, and becomes the role's user.
-pub(crate) fn drop_privileges(identity: Option<&Identity>) -> Result<(), Failure> {
+/// Gives up every way to get a capability again. Those in force stay.
+pub(crate) fn renounce() -> Result<(), Failure> {
     const SETPCAP: u64 = 1 << 8;
     let held = capability::effective().during(Step::Capabilities)?;
-    // A user without namespaces has none to begin with, and no_new_privs keeps it so.
-    if held & SETPCAP != 0 || identity.is_some() {
+    // An ordinary user without namespaces has none to begin with, and no_new_privs keeps it so.
+    if held & SETPCAP != 0 || Uid::effective().is_root() {
         capability::renounce().during(Step::Capabilities)?;
     }
+    Ok(())
+}
+
+/// Gives up every capability, and becomes the role's user.
+pub(crate) fn drop_privileges(identity: Option<&Identity>) -> Result<(), Failure> {
     if let Some(who) = identity {
         let groups: Vec<Gid> = who
             .groups
@@ -153,8 +158,8 @@ pub(crate) fn drop_privileges(identity: Option<&Identity>) -> Result<(), Failure
 
 /// Installs the first filter of system calls and sends the descriptor on which the kernel tells of
 /// those that it holds. Everything after it must be in the role's list.
-pub(crate) fn filter(spec: &LaunchSpec, violations: &OwnedFd) -> Result<(), Failure> {
-    let (program, []) = spec.filter.as_chunks() else {
+pub(crate) fn filter(program: &[u8], violations: &OwnedFd) -> Result<(), Failure> {
+    let (program, []) = program.as_chunks() else {
         let odd = io::Error::other("the filter is no whole number of instructions");
         return Err(odd).during(Step::Filter);
     };

@@ -1,173 +1,121 @@
-//! `mono-launch`: applies one launch spec to itself and becomes the program. Started by the
-//! supervisor, single-threaded, alive for milliseconds.
+//! `mono-launch`: makes what the processes of one kind have in common, and then, for each request of
+//! the supervisor, a copy of itself that becomes the program. Single-threaded; it ends when there
+//! will be no more requests.
 //!
-//! Descriptors: 3 the worker's control socket (stays), 4 the sealed spec, 5 the worker's
-//! executable, 6 a pidfd of the supervisor, 7 a socket that takes the filter's listener to it.
-//! Standard error gets one line when a step fails, and
-//! the exit status says which (`policy::exit::Step`).
+//! Descriptors: 3 the socket for requests, 4 the sealed [`Base`], 5 a pidfd of the supervisor.
+//!
+//! A copy is the supervisor's child and not the launcher's. Its standard error gets one line when a
+//! step fails, and the exit status says which (`policy::exit::Step`).
 #![forbid(unsafe_code)]
 
+mod become_it;
 mod confine;
 mod failure;
+mod ground;
 mod view;
 
+use become_it::Start;
 use failure::{During, Failure};
-use mono_sys::{fd, memfd, network};
-use nix::fcntl::AtFlags;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::Signal;
+use ground::Ground;
+use mono_sys::process::{Alone, Namespaces, Side};
+use mono_sys::{fd, memfd};
 use nix::sys::stat::{Mode, umask};
-use policy::Resource;
+use nix::unistd::{Pid, setpgid};
 use policy::exit::Step;
-use policy::spec::{LaunchSpec, Program, VERSION, descriptor};
+use policy::request::{self, Purpose, Reply};
+use policy::spec::{Base, VERSION, descriptor};
 use std::convert::Infallible;
-use std::ffi::{CString, NulError};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let failure = match launch() {
-        Ok(never) => match never {},
-        Err(failure) => failure,
-    };
-    let role = std::env::args().nth(1).unwrap_or_default();
-    eprintln!("mono-launch {role}: {failure}");
-    ExitCode::from(failure.step.code())
+    match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let role = std::env::args().nth(1).unwrap_or_default();
+            eprintln!("mono-launch {role}: {failure}");
+            ExitCode::from(failure.step.code())
+        }
+    }
 }
 
-fn launch() -> Result<Infallible, Failure> {
-    let spec = read_spec()?;
-    let program = match &spec.program {
-        Program::Descriptor => Some(fd::take_fd(descriptor::PROGRAM).during(Step::Spec)?),
-        Program::Named(_) => None,
-    };
+/// Answers requests until there are no more. In a copy it returns only when a step fails.
+fn serve() -> Result<(), Failure> {
+    let alone = Alone::new().during(Step::Spec)?;
+    let base = read_base()?;
+    let namespaces = Namespaces::from_bits(base.namespaces)
+        .ok_or_else(|| io::Error::other("namespaces that this launcher doesn't know"))
+        .during(Step::Spec)?;
+    let requests = fd::take_fd(descriptor::REQUESTS).during(Step::Spec)?;
     let supervisor = fd::take_fd(descriptor::SUPERVISOR).during(Step::Supervisor)?;
-    let violations = fd::take_fd(descriptor::VIOLATIONS).during(Step::Listener)?;
-
-    nix::unistd::setsid().during(Step::Session)?;
+    // By its group the supervisor finds a copy that it was not told of.
+    setpgid(Pid::from_raw(0), Pid::from_raw(0)).during(Step::Session)?;
+    confine::open_files_up()?;
+    if base.ids.is_none() {
+        // For all of its processes: each of the many would cost them time.
+        confine::renounce()?;
+    }
     // What the launcher itself makes is for everyone to read.
     umask(Mode::from_bits_truncate(0o022));
-    if let Some(view) = &spec.view {
-        nix::unistd::sethostname("mono").during(Step::HostName)?;
-        view::enter(view)?;
-    }
-    if spec.loopback {
-        network::loopback_up().during(Step::Loopback)?;
-    }
-    let domain = confine::prepare_landlock(&spec.landlock, program.as_ref())?;
-    confine::drop_privileges(spec.identity.as_ref())?;
-    follow(&supervisor)?;
-    // After the change of user: the kernel counts processes by user.
-    confine::limit(&spec.limits, |resource| resource != Resource::OpenFiles)?;
-    confine::open_files_up()?;
-    umask(Mode::from_bits_truncate(spec.umask));
-    nix::unistd::chdir(&spec.directory).during_on(Step::Directory, &spec.directory)?;
-    nix::sys::prctl::set_no_new_privs().during(Step::NoNewPrivileges)?;
-    confine::enter_landlock(domain)?;
-
-    let arguments = strings(&spec.arguments)?;
-    let environment = strings(&spec.environment)?;
-    let candidates = candidates(&spec)?;
-    let first = if program.is_some() {
-        descriptor::CONTROL + 1
-    } else {
-        descriptor::CONTROL
-    };
-    fd::cloexec_from(first.unsigned_abs()).during(Step::Execute)?;
-    confine::filter(&spec, &violations)?;
-    confine::limit(&spec.limits, |resource| resource == Resource::OpenFiles)?;
-    match program {
-        Some(program) => nix::unistd::execveat(
-            &program,
-            c"",
-            &arguments,
-            &environment,
-            AtFlags::AT_EMPTY_PATH,
-        )
-        .during(Step::Execute),
-        None => execute_first(&candidates, &arguments, &environment),
-    }
-}
-
-/// Largest spec: what fits a packet, since the same codec makes it.
-const MAX_SPEC: usize = 64 * 1024;
-
-fn read_spec() -> Result<LaunchSpec, Failure> {
-    let file = fd::take_fd(descriptor::SPEC).during(Step::Spec)?;
-    let bytes = memfd::read_sealed(&file, MAX_SPEC)
-        .map_err(io::Error::other)
-        .during(Step::Spec)?;
-    let spec: LaunchSpec = ipc_proto::codec::decode(&bytes)
-        .map_err(io::Error::other)
-        .during(Step::Spec)?;
-    if spec.version != VERSION {
-        let other = format!(
-            "it has version {}, this launcher reads {VERSION}",
-            spec.version
-        );
-        return Err(io::Error::other(other)).during(Step::Spec);
-    }
-    Ok(spec)
-}
-
-/// Dies when the supervisor does. A change of user has cleared what the supervisor's own spawn
-/// had set, so it is set again, and then it is checked that nothing happened in between.
-fn follow(supervisor: &OwnedFd) -> Result<(), Failure> {
-    nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).during(Step::Supervisor)?;
-    let mut ended = [PollFd::new(supervisor.as_fd(), PollFlags::POLLIN)];
-    if poll(&mut ended, PollTimeout::ZERO).during(Step::Supervisor)? != 0 {
-        return Err(io::Error::other("the supervisor has ended")).during(Step::Supervisor);
+    let ground = base.view.as_ref().map(Ground::make).transpose();
+    while let Some((spec, mut passed)) = request::receive(&requests).during(Step::Spec)? {
+        let cgroup = passed.take(Purpose::Cgroup);
+        // What fails from here on is told by the process that was asked for.
+        let taken = match (readable(spec.version), &ground) {
+            (Err(failure), _) => Err(failure),
+            (Ok(()), Ok(Some(ground))) => ground.take(&spec.own)?,
+            (Ok(()), _) => Ok(Vec::new()),
+        };
+        match alone.sibling(namespaces, cgroup.as_ref().map(AsFd::as_fd)) {
+            Ok(Side::Copy) => {
+                drop((requests, cgroup));
+                let start = Start {
+                    base: &base,
+                    ground,
+                    spec,
+                    taken,
+                    supervisor,
+                };
+                return start.now(passed).map(|never: Infallible| match never {});
+            }
+            Ok(Side::Original(child)) => {
+                let started = Reply::Started { pid: child.pid };
+                request::reply(&requests, started, Some(child.pidfd.as_fd()))
+                    .during(Step::Supervisor)?;
+            }
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or_default();
+                request::reply(&requests, Reply::Refused { errno }, None)
+                    .during(Step::Supervisor)?;
+            }
+        }
+        if let Err(failure) = ground {
+            // Another launcher may have more luck.
+            return Err(failure);
+        }
     }
     Ok(())
 }
 
-fn strings(list: &[String]) -> Result<Vec<CString>, Failure> {
-    let strings: Result<_, NulError> = list.iter().map(|text| CString::new(&**text)).collect();
-    strings.during(Step::Spec)
+/// Largest base: what fits a packet, since the same codec makes it.
+const MAX_BASE: usize = 64 * 1024;
+
+fn read_base() -> Result<Base, Failure> {
+    let file = fd::take_fd(descriptor::BASE).during(Step::Spec)?;
+    let bytes = memfd::read_sealed(&file, MAX_BASE)
+        .map_err(io::Error::other)
+        .during(Step::Spec)?;
+    let base: Base = ipc_proto::codec::decode(&bytes)
+        .map_err(io::Error::other)
+        .during(Step::Spec)?;
+    readable(base.version).map(|()| base)
 }
 
-/// The paths to try, in order: the one that was named, or the name in each directory of the
-/// program's own `PATH`.
-fn candidates(spec: &LaunchSpec) -> Result<Vec<PathBuf>, Failure> {
-    let Program::Named(name) = &spec.program else {
-        return Ok(Vec::new());
-    };
-    if name.as_os_str().as_bytes().contains(&b'/') {
-        return Ok(vec![name.clone()]);
+fn readable(version: u32) -> Result<(), Failure> {
+    if version == VERSION {
+        return Ok(());
     }
-    let path = spec
-        .environment
-        .iter()
-        .find_map(|variable| variable.strip_prefix("PATH="));
-    let directories = path
-        .unwrap_or_default()
-        .split(':')
-        .filter(|part| part.starts_with('/'));
-    Ok(directories
-        .map(|directory| Path::new(directory).join(name))
-        .collect())
-}
-
-fn execute_first(
-    candidates: &[PathBuf],
-    arguments: &[CString],
-    environment: &[CString],
-) -> Result<Infallible, Failure> {
-    let mut last = Err(io::Error::from(io::ErrorKind::NotFound)).during(Step::Execute);
-    for path in candidates {
-        let name = CString::new(path.as_os_str().as_bytes()).during(Step::Execute)?;
-        let error = match nix::unistd::execve(&name, arguments, environment) {
-            Ok(never) => match never {},
-            Err(errno) => io::Error::from(errno),
-        };
-        let missing = error.kind() == io::ErrorKind::NotFound;
-        last = Err(error).during_on(Step::Execute, path);
-        if !missing {
-            break;
-        }
-    }
-    last
+    let other = format!("it has version {version}, this launcher reads {VERSION}");
+    Err(io::Error::other(other)).during(Step::Spec)
 }

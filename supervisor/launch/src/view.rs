@@ -1,15 +1,17 @@
-//! The file system of one process: what is granted is taken out of the machine's tree first, then
-//! the tree is left for an empty one, then everything is put in its place.
+//! The file system of a process. What many have in common is made once: what is granted is taken out
+//! of the machine's tree, then the tree is left for an empty one, then everything is put in its
+//! place, and nothing can be written there any more. Each process gets a copy, and adds what is its
+//! own.
 
 use crate::failure::{During, Failure};
 use mono_sys::mount::{self, Attributes};
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, open as fcntl_open, openat, openat2};
 use nix::sys::stat::{Mode, SFlag, mkdirat, mknodat};
 use policy::exit::Step;
-use policy::spec::{Entry, MAX_COPY, SENTINEL, View};
+use policy::spec::{Entry, MAX_COPY, OWN, Place, SENTINEL, View};
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -17,7 +19,10 @@ use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Nothing in it but directories, links and small texts; a bound for the memory it takes.
-const ROOT_SIZE: &std::ffi::CStr = c"2m";
+const ROOT_SIZE: &CStr = c"2m";
+/// The same for the few texts that a process has for itself.
+const OWN_SIZE: &CStr = c"64k";
+const PROC: &str = "/proc";
 
 /// What programs expect beside the devices themselves. There is no second kind of randomness any
 /// more, and named semaphores only need a file system in memory.
@@ -30,52 +35,175 @@ const DEVICE_LINKS: [(&str, &str); 6] = [
     ("/dev/random", "urandom"),
 ];
 
+/// Covers a file that must not be seen; its mode lets nobody open it.
+const BLANK: &str = "/.hidden";
+
 /// What an entry needs from the machine's tree before that is out of reach.
-enum Taken {
+pub(crate) enum Taken {
     Nothing,
     Tree(OwnedFd),
     Bytes(Option<Vec<u8>>),
 }
 
-/// Enters a file system as the view describes it. Needs a mount namespace of its own and
+/// Leaves the machine's tree for the common part of a view. Needs a mount namespace of its own and
 /// `CAP_SYS_ADMIN` over it.
-pub(crate) fn enter(view: &View) -> Result<(), Failure> {
+pub(crate) fn enter_common(view: &View) -> Result<(), Failure> {
     mount::make_private().during(Step::Private)?;
+    let open = |path: &Path| {
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        Ok(openat2(AT_FDCWD, path, how)?)
+    };
     let taken = view
         .entries
         .iter()
-        .map(take)
+        .map(|entry| take(entry, open))
         .collect::<Result<Vec<_>, _>>()?;
-    let nothing = Attributes::NO_SUID | Attributes::NO_DEVICES | Attributes::NO_EXEC;
-    // Before the machine's tree is gone: the kernel lets a user namespace mount /proc only where
-    // a whole one can be seen already.
-    let own: &[(&std::ffi::CStr, &std::ffi::CStr)] = &[(c"subset", c"pid")];
-    let options = if view.for_programs { &[] } else { own };
-    let proc = mount::new_filesystem(c"proc", options, nothing | Attributes::READ_ONLY)
+    // The kernel lets a user namespace mount a /proc of its own only where a whole one can be seen
+    // already. The own one covers it, and nobody there can unmount anything.
+    let proc = open(Path::new("/proc"))
+        .and_then(mount::clone_tree)
         .during_on(Step::FileSystem, Path::new("/proc"))?;
     let root = mount::new_filesystem(
         c"tmpfs",
         &[(c"mode", c"755"), (c"size", ROOT_SIZE)],
-        nothing,
+        Attributes::NO_SUID | Attributes::NO_DEVICES | Attributes::NO_EXEC,
     )
     .during_on(Step::FileSystem, Path::new("/"))?;
     mount::enter_root(root).during(Step::Root)?;
 
     let mut new = Root::new();
-    new.attach(&proc, Path::new("/proc"), true)?;
+    new.attach(&proc, Path::new(PROC), true)?;
     if view.for_programs {
         for (link, target) in DEVICE_LINKS {
             new.link(Path::new(link), Path::new(target))?;
         }
     }
     new.write(Path::new(SENTINEL), b"", 0o444)?;
+    new.write(Path::new(BLANK), b"", 0o000)?;
     for (entry, taken) in view.entries.iter().zip(taken) {
         new.place(entry, taken)?;
+    }
+    for Place { path, directory } in &view.places {
+        new.prepare(path, *directory).during_on(Step::Place, path)?;
     }
     mount::forbid_on_root(Attributes::READ_ONLY).during_on(Step::FileSystem, Path::new("/"))
 }
 
-fn take(entry: &Entry) -> Result<Taken, Failure> {
+/// Adds what a process has for itself to a copy of the common part.
+pub(crate) fn complete(view: &View, own: &[Entry], taken: Vec<Taken>) -> Result<(), Failure> {
+    let nothing = Attributes::NO_SUID | Attributes::NO_DEVICES | Attributes::NO_EXEC;
+    let pids: &[(&CStr, &CStr)] = &[(c"subset", c"pid")];
+    let options = if view.for_programs { &[] } else { pids };
+    mount::new_filesystem(c"proc", options, nothing | Attributes::READ_ONLY)
+        .and_then(|proc| mount::attach(proc, Path::new(PROC)))
+        .during_on(Step::FileSystem, Path::new(PROC))?;
+    texts(own)?;
+    // Places are there, but in what is empty and its own. (The workspace may lie in /tmp.)
+    let mut empty = Root {
+        directories: BTreeSet::new(),
+    };
+    for (entry, taken) in own.iter().zip(taken) {
+        match (entry, taken) {
+            (
+                Entry::Show {
+                    path, directory, ..
+                },
+                Taken::Tree(tree),
+            ) => {
+                if path
+                    .ancestors()
+                    .any(|above| empty.directories.contains(above))
+                {
+                    empty.attach(&tree, path, *directory)?;
+                } else {
+                    mount::attach(&tree, path).during_on(Step::Place, path)?;
+                }
+            }
+            (Entry::Temporary { path, bytes }, _) => {
+                let size = CString::new(bytes.to_string()).during_on(Step::FileSystem, path)?;
+                let options = [(c"mode", c"1777"), (c"size", size.as_c_str())];
+                let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES;
+                let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
+                    .during_on(Step::FileSystem, path)?;
+                mount::attach(tree, path).during_on(Step::Place, path)?;
+                empty.directories.insert(path.clone());
+            }
+            (Entry::Hide { path, directory }, _) => hide(path, *directory)?,
+            (Entry::Text { .. }, _) => {}
+            (Entry::Show { path, .. } | Entry::Link { path, .. } | Entry::Copy { path }, _) => {
+                let odd = io::Error::other("it is for the common part of a view");
+                return Err(odd).during_on(Step::Place, path);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes the texts that a process has for itself, into a file system of its own.
+fn texts(own: &[Entry]) -> Result<(), Failure> {
+    let place = Path::new(OWN);
+    let mut tree = None;
+    for entry in own {
+        let Entry::Text { path, text } = entry else {
+            continue;
+        };
+        let name = path
+            .strip_prefix(place)
+            .ok()
+            .filter(|name| name.components().count() == 1)
+            .ok_or_else(|| io::Error::other("a text has its place in the common part, or in /.own"))
+            .during_on(Step::Place, path)?;
+        let tree = match &tree {
+            Some(tree) => tree,
+            None => {
+                let options = [(c"mode", c"755"), (c"size", OWN_SIZE)];
+                let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES | Attributes::NO_EXEC;
+                let made = mount::new_filesystem(c"tmpfs", &options, attributes)
+                    .during_on(Step::FileSystem, place)?;
+                tree.insert(made)
+            }
+        };
+        let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+        openat(tree, name, flags, Mode::from_bits_truncate(0o444))
+            .map_err(io::Error::from)
+            .and_then(|file| fs::File::from(file).write_all(text.as_bytes()))
+            .during_on(Step::Place, path)?;
+    }
+    if let Some(tree) = tree {
+        mount::forbid(&tree, Attributes::READ_ONLY).during_on(Step::FileSystem, place)?;
+        mount::attach(&tree, place).during_on(Step::Place, place)?;
+    }
+    Ok(())
+}
+
+/// Covers what must not be seen.
+fn hide(path: &Path, directory: bool) -> Result<(), Failure> {
+    let tree = if directory {
+        let attributes = Attributes::NO_SUID
+            | Attributes::NO_DEVICES
+            | Attributes::NO_EXEC
+            | Attributes::READ_ONLY;
+        let options = [(c"mode", c"0"), (c"size", c"4k")];
+        mount::new_filesystem(c"tmpfs", &options, attributes).during_on(Step::FileSystem, path)?
+    } else {
+        let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let tree = fcntl_open(BLANK, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .and_then(mount::clone_tree)
+            .during_on(Step::Place, path)?;
+        mount::forbid(&tree, Attributes::READ_ONLY).during_on(Step::Place, path)?;
+        tree
+    };
+    mount::attach(tree, path).during_on(Step::Place, path)
+}
+
+/// Takes what an entry needs out of the machine's tree.
+pub(crate) fn take(
+    entry: &Entry,
+    open: impl Fn(&Path) -> io::Result<OwnedFd>,
+) -> Result<Taken, Failure> {
     match entry {
         Entry::Show {
             source,
@@ -105,14 +233,6 @@ fn take(entry: &Entry) -> Result<Taken, Failure> {
             Ok(Taken::Nothing)
         }
     }
-}
-
-/// Granted paths were checked to go through no link; one that was put there since is an error.
-fn open(path: &Path) -> io::Result<OwnedFd> {
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    Ok(openat2(AT_FDCWD, path, how)?)
 }
 
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
@@ -153,64 +273,29 @@ impl Root {
             (Entry::Copy { path }, Taken::Bytes(Some(bytes))) => self.write(path, &bytes, 0o444),
             (Entry::Text { path, text }, _) => self.write(path, text.as_bytes(), 0o444),
             (Entry::Link { path, target }, _) => self.link(path, target),
-            (Entry::Temporary { path, bytes }, _) => {
-                let size = CString::new(bytes.to_string()).during_on(Step::FileSystem, path)?;
-                let options = [(c"mode", c"1777"), (c"size", size.as_c_str())];
-                let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES;
-                let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
-                    .during_on(Step::FileSystem, path)?;
-                self.attach(&tree, path, true)
-            }
-            (
-                Entry::Hide {
-                    path,
-                    directory: true,
-                },
-                _,
-            ) => {
-                let attributes = Attributes::NO_SUID
-                    | Attributes::NO_DEVICES
-                    | Attributes::NO_EXEC
-                    | Attributes::READ_ONLY;
-                let options = [(c"mode", c"0"), (c"size", c"4k")];
-                let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
-                    .during_on(Step::FileSystem, path)?;
-                mount::attach(tree, path).during_on(Step::Place, path)
-            }
-            (
-                Entry::Hide {
-                    path,
-                    directory: false,
-                },
-                _,
-            ) => {
-                let blank = Path::new("/.hidden");
-                if fs::symlink_metadata(blank).is_err() {
-                    self.write(blank, b"", 0o000)?;
-                }
-                let tree = open(blank)
-                    .and_then(mount::clone_tree)
-                    .during_on(Step::Place, path)?;
-                mount::forbid(&tree, Attributes::READ_ONLY).during_on(Step::Place, path)?;
-                mount::attach(tree, path).during_on(Step::Place, path)
-            }
             // A file to copy that the machine doesn't have.
             (Entry::Copy { .. } | Entry::Show { .. }, _) => Ok(()),
+            (Entry::Temporary { path, .. } | Entry::Hide { path, .. }, _) => {
+                let odd = io::Error::other("it is for one process alone");
+                Err(odd).during_on(Step::Place, path)
+            }
         }
     }
 
     /// Attaches a tree at a place that is made for it where there is none.
     fn attach(&mut self, tree: &OwnedFd, path: &Path, directory: bool) -> Result<(), Failure> {
-        let made = if directory {
-            self.directory(path)
-        } else {
-            self.above(path).and_then(|()| {
-                let mode = Mode::from_bits_truncate(0o644);
-                there(mknodat(AT_FDCWD, path, SFlag::S_IFREG, mode, 0))
-            })
-        };
-        made.during_on(Step::Place, path)?;
+        self.prepare(path, directory).during_on(Step::Place, path)?;
         mount::attach(tree, path).during_on(Step::Place, path)
+    }
+
+    /// Makes a place to mount on, unless it is there.
+    fn prepare(&mut self, path: &Path, directory: bool) -> io::Result<()> {
+        if directory {
+            return self.directory(path);
+        }
+        self.above(path)?;
+        let mode = Mode::from_bits_truncate(0o644);
+        there(mknodat(AT_FDCWD, path, SFlag::S_IFREG, mode, 0))
     }
 
     fn link(&mut self, path: &Path, target: &Path) -> Result<(), Failure> {

@@ -7,11 +7,12 @@ use crate::process::Process;
 use crate::programs::Programs;
 use ipc_proto::edges::control::SandboxReport;
 use ipc_proto::{Role, RunId};
-use mono_config::{Config, McpServer, McpTransport, SecretSource, ServerNetwork};
+use mono_config::{Config, McpServer, McpTransport, Secret, SecretSource, ServerNetwork};
 use mono_sys::process::Child;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Gid, Uid, chown, pipe2};
-use policy::{Access, Context, Declared, Descriptors, Identity, Server, Unmet};
+use policy::{Access, Context, Declared, Descriptors, Identity, Server, Starter, Unmet};
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, Permissions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -48,6 +49,27 @@ pub(crate) enum LaunchError {
     /// The role has no program.
     #[error("the role {0} has no program in this build")]
     NoProgram(Role),
+}
+
+/// Starts a process within its limit of memory.
+fn start_within(
+    starter: &mut Starter,
+    memory: &Bound,
+    launch: &policy::Launch,
+    descriptors: Descriptors<'_>,
+) -> Result<Child, LaunchError> {
+    let started = memory
+        .open()
+        .map_err(io_error("the control group of the new process"))
+        .and_then(|group| {
+            let cgroup = group.as_ref().map(AsFd::as_fd);
+            let descriptors = Descriptors {
+                cgroup,
+                ..descriptors
+            };
+            Ok(starter.start(launch, &descriptors)?)
+        });
+    started.inspect_err(|_| memory.remove())
 }
 
 fn list(unmet: &[policy::Unmet]) -> String {
@@ -115,6 +137,7 @@ pub(crate) struct ServerStarted {
 /// Starts processes.
 pub(crate) struct Launcher {
     programs: Programs,
+    starter: Starter,
     places: Places,
     ownership: Ownership,
     hidden: Vec<PathBuf>,
@@ -155,6 +178,7 @@ impl Launcher {
         }
         Ok(Self {
             programs,
+            starter: Starter::default(),
             places: places.clone(),
             ownership: Ownership {
                 privileged,
@@ -175,6 +199,13 @@ impl Launcher {
         self.hidden = hidden(config, &self.socket);
         self.network = has_http_servers(config);
         self.run_memory_max = config.run_memory_max();
+        // What it has made of the machine may be old.
+        self.starter.let_go();
+    }
+
+    /// Ends what stays between starts. Started processes go on.
+    pub(crate) fn let_go(&mut self) {
+        self.starter.let_go();
     }
 
     /// Finds out how memory can be limited here. Not before it is sure that the daemon starts: this
@@ -186,27 +217,6 @@ impl Launcher {
     /// How memory is limited here.
     pub(crate) fn memory(&self) -> &Enforcement {
         &self.memory
-    }
-
-    /// Starts a process within its limit of memory.
-    fn start_within(
-        &self,
-        memory: &Bound,
-        launch: &policy::Launch,
-        descriptors: Descriptors<'_>,
-    ) -> Result<Child, LaunchError> {
-        let started = memory
-            .open()
-            .map_err(io_error("the control group of the new process"))
-            .and_then(|group| {
-                let cgroup = group.as_ref().map(AsFd::as_fd);
-                let descriptors = Descriptors {
-                    cgroup,
-                    ..descriptors
-                };
-                Ok(policy::start(launch, &descriptors)?)
-            });
-        started.inspect_err(|_| memory.remove())
     }
 
     fn bound(&self, role: Role, id: ProcessId, limit: u64) -> Result<Bound, LaunchError> {
@@ -305,7 +315,7 @@ impl Launcher {
 
     /// Starts a worker of this role.
     pub(crate) fn worker(
-        &self,
+        &mut self,
         role: Role,
         id: ProcessId,
         scratch: Option<&Path>,
@@ -317,6 +327,7 @@ impl Launcher {
         let state = match role {
             Role::Store => Some(self.places.store.clone()),
             Role::Artifact => Some(self.places.artifacts.clone()),
+            Role::Continuation => Some(self.places.continuations.clone()),
             _ => None,
         };
         let context = Context {
@@ -356,10 +367,10 @@ impl Launcher {
         let (child, memory) = match role {
             Role::Run => {
                 let memory = self.bound(role, id, self.run_memory_max)?;
-                let child = self.start_within(&memory, &launch, descriptors)?;
+                let child = start_within(&mut self.starter, &memory, &launch, descriptors)?;
                 (child, Some(memory))
             }
-            _ => (policy::start(&launch, &descriptors)?, None),
+            _ => (self.starter.start(&launch, &descriptors)?, None),
         };
         Ok(Started {
             child,
@@ -372,8 +383,9 @@ impl Launcher {
 
     /// Starts a stdio MCP server under its declared profile.
     pub(crate) fn server(
-        &self,
+        &mut self,
         server: &McpServer,
+        claims: &[(String, String)],
         id: ProcessId,
         scratch: &Path,
     ) -> Result<ServerStarted, LaunchError> {
@@ -406,10 +418,7 @@ impl Launcher {
             network: sandbox.network == ServerNetwork::All,
             identity: self.ownership.identity(Role::McpServer, slot(id)),
             degraded: self.degraded,
-            environment: env
-                .iter()
-                .map(|(k, v)| (k.clone(), v.expose().to_owned()))
-                .collect(),
+            environment: server_environment(env, claims),
             server: Some(Server {
                 command: command.into(),
                 arguments: args.clone(),
@@ -438,7 +447,7 @@ impl Launcher {
             cgroup: None,
         };
         let memory = self.bound(Role::McpServer, id, sandbox.memory_max_bytes)?;
-        let child = self.start_within(&memory, &launch, descriptors)?;
+        let child = start_within(&mut self.starter, &memory, &launch, descriptors)?;
         Ok(ServerStarted {
             child,
             memory,
@@ -490,6 +499,30 @@ impl Launcher {
     }
 }
 
+/// A server's variables: those that are configured, without the names that are the host's, and then
+/// what the host gives it.
+fn server_environment(
+    configured: &BTreeMap<String, Secret>,
+    claims: &[(String, String)],
+) -> Vec<(String, String)> {
+    let reserved = |name: &str| {
+        let upper = name.to_ascii_uppercase();
+        RESERVED.iter().any(|prefix| upper.starts_with(prefix))
+    };
+    let configured = configured.iter().filter(|(name, _)| !reserved(name));
+    let configured = configured.map(|(name, value)| (name.clone(), value.expose().to_owned()));
+    configured.chain(claims.iter().cloned()).collect()
+}
+
+/// Beginnings of variables that the host alone sets for a server (facts 4.6).
+const RESERVED: [&str; 5] = [
+    "MONO_AGENT_CONTINUATION_CLAIM_",
+    "MONO_AGENT_MCP_",
+    "MONO_AGENT_INTERACTION_PROGRESS_",
+    "MONO_AGENT_INTERACTION_BRIDGE_",
+    "MONO_AGENT_ADAPTER_TOOLS_",
+];
+
 /// Where a scratch directory is before it has a run's name.
 fn pool_path(base: &Path, id: ProcessId) -> PathBuf {
     base.join(format!("pool-{}", id.0))
@@ -509,6 +542,7 @@ fn hidden(config: &Config, socket: &Path) -> Vec<PathBuf> {
     let mut all = vec![
         config.runtime.state_dir.clone(),
         config.artifacts.dir.clone(),
+        config.continuations.state_dir.clone(),
         config.file.clone(),
     ];
     // It starts programs of the operator's choice, with the keys that they need.

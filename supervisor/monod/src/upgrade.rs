@@ -195,6 +195,8 @@ impl Supervisor {
         for id in renewed {
             self.dismiss(id);
         }
+        // The new program has a launcher of its own version.
+        self.launcher.let_go();
         let deadline = tokio::time::Instant::now() + SENT_WITHIN;
         let all = self.processes.values_mut();
         let last: Vec<_> = all.filter_map(|p| Some((p.id, p.last_sent()?))).collect();
@@ -315,6 +317,10 @@ impl Supervisor {
         if let Some(artifact) = self.serving(Role::Artifact) {
             self.artifact = self.grant_client(artifact, EdgeName::Artifact, Role::Artifact);
         }
+        if let Some(worker) = self.serving(Role::Continuation) {
+            self.continuation =
+                self.grant_client(worker, EdgeName::Continuation, Role::Continuation);
+        }
         // Their recording was on its way; a second one changes nothing.
         let closing = self
             .runs
@@ -368,6 +374,7 @@ impl Supervisor {
             match role {
                 Role::Store => self.store = None,
                 Role::Artifact => self.artifact = None,
+                Role::Continuation => self.continuation = None,
                 _ => {}
             }
             let process = self.processes.get(&id);

@@ -6,8 +6,9 @@ use std::os::fd::RawFd;
 use std::ptr;
 
 /// Capabilities in the new user namespace that a launcher needs to finish the set-up: bounding
-/// set and securebits, loopback, mounts. They rule over the child's own namespaces only.
-const KEPT_CAPABILITIES: [u32; 3] = [8, 12, 21];
+/// set and securebits, loopback, entering a mount namespace, mounts. They rule over the child's own
+/// namespaces only.
+const KEPT_CAPABILITIES: [u32; 4] = [8, 12, 18, 21];
 
 /// Everything the child needs, laid out before `clone3`: after it, only async-signal-safe system
 /// calls are allowed, because another thread of the parent may have held the allocator's lock.

@@ -10,7 +10,8 @@ use mono_sys::process::{Child, Namespaces, Spawn, pidfd_signal, spawn, wait};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, chown, geteuid};
-use policy::{Context, DEFAULT_BASE, Descriptors, Identity, Launch};
+use policy::{Context, DEFAULT_BASE, Descriptors, Identity, Launch, Starter};
+use std::cell::{Cell, RefCell};
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -28,7 +29,8 @@ pub struct Bed {
     folder: TempDir,
     programs: PathBuf,
     launcher: OwnedFd,
-    next: std::cell::Cell<u32>,
+    starter: RefCell<Starter>,
+    next: Cell<u32>,
 }
 
 /// A started worker; ended, with its whole tree, when dropped.
@@ -82,6 +84,7 @@ impl Bed {
             folder,
             programs,
             launcher,
+            starter: RefCell::default(),
             next: 0.into(),
         };
         for (name, role, mode) in [
@@ -209,7 +212,7 @@ impl Bed {
         Ok(policy::compile(role, &context)?)
     }
 
-    /// Starts a program under a profile.
+    /// Starts a program under a profile, as `monod` does: the launcher of run workers stays.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -218,7 +221,7 @@ impl Bed {
         let stderr = std::io::stderr();
         // Kept open: the launcher must be able to send, and nothing here makes a forbidden call.
         let (violations, their_violations) = policy::violation::channel()?;
-        let child = policy::start(
+        let child = self.starter.borrow_mut().start(
             launch,
             &Descriptors {
                 launcher: self.launcher.as_fd(),

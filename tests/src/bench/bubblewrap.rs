@@ -66,17 +66,13 @@ impl Wrapping {
             this.say(["--gid", &gid.to_string()])?;
         }
         this.say(["--hostname", "mono", "--proc", "/proc"])?;
-        let view = launch
-            .spec
-            .view
-            .as_ref()
-            .context("a launch without a view")?;
+        let view = launch.view.as_ref().context("a launch without a view")?;
         if view.for_programs {
             for (path, target) in DEVICE_LINKS {
                 this.say(["--symlink", target, path])?;
             }
         }
-        for entry in &view.entries {
+        for entry in view.entries.iter().chain(&launch.spec.own) {
             this.entry(entry)?;
         }
         this.file(Path::new(SENTINEL), b"")?;
@@ -94,7 +90,7 @@ impl Wrapping {
                 _ => this.say([value])?,
             }
         }
-        let number = this.content(&with_execve(&launch.spec.filter))?;
+        let number = this.content(&with_execve(&launch.filter))?;
         // As another user it can't enter what is only that user's: bubblewrap stays root outside.
         let directory = match launch.id_map {
             Some(_) => launch.spec.directory.as_path(),

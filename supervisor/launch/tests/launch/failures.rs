@@ -4,8 +4,9 @@ use crate::fixture::{Fixture, is_root};
 use ipc_proto::Role;
 use mono_sys::process::ExitStatus;
 use policy::exit::Step;
-use policy::spec::Entry;
+use policy::spec::{Entry, Place};
 use policy::{Access, CompileError, Declared, Launch, compile};
+use std::sync::Arc;
 
 #[track_caller]
 fn fails(fixture: &Fixture, launch: &Launch, step: Step, words: &str) {
@@ -37,11 +38,11 @@ fn each_step_that_fails_is_told_by_its_code() {
     fails(&fixture, &launch, Step::Spec, "version 99");
 
     let mut launch = good.clone();
-    launch.spec.filter.pop();
+    Arc::make_mut(&mut launch.filter).pop();
     fails(&fixture, &launch, Step::Filter, "whole number");
 
     let mut launch = good.clone();
-    launch.spec.filter.clear();
+    Arc::make_mut(&mut launch.filter).clear();
     fails(&fixture, &launch, Step::Filter, "empty");
 
     let mut launch = good.clone();
@@ -142,14 +143,20 @@ fn a_declared_path_is_there_as_declared() {
 fn nothing_is_mounted_where_a_file_is() {
     let fixture = Fixture::new();
     let mut launch = store(&fixture);
-    let view = launch.spec.view.as_mut().unwrap();
+    let view = launch.view.as_mut().unwrap();
     view.entries.push(Entry::Text {
         path: "/file".into(),
         text: String::new(),
     });
-    view.entries.push(Entry::Temporary {
+    launch.spec.own.push(Entry::Temporary {
         path: "/file/below".into(),
         bytes: 4096,
+    });
+    fails(&fixture, &launch, Step::Place, "/file/below");
+    let view = launch.view.as_mut().unwrap();
+    view.places.push(Place {
+        path: "/file/below".into(),
+        directory: true,
     });
     fails(&fixture, &launch, Step::Place, "/file/below");
 }

@@ -1,0 +1,96 @@
+//! A copy of the calling process in namespaces of its own, as a child of the same parent.
+
+use super::{CLONE_CLEAR_SIGHAND, CLONE_INTO_CGROUP, Child, Namespaces};
+use std::ffi::c_int;
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+/// Says that the process has one thread, and so that a copy of it can do whatever it could: a
+/// second thread might hold a lock at that moment, for ever.
+#[derive(Debug)]
+pub struct Alone(PhantomData<*const ()>);
+
+/// Which of the two goes on.
+#[derive(Debug)]
+pub enum Side {
+    /// The process that was copied; the copy, whose parent is this one's. Namespaces were not
+    /// looked at.
+    Original(Child),
+    /// The copy: its memory and its descriptors are its own, its signal handlers are the default
+    /// ones, and it dies with nobody yet.
+    Copy,
+}
+
+impl Alone {
+    /// Looks how many threads there are. Who has this starts none.
+    ///
+    /// # Errors
+    /// `EBUSY` with more than one thread; what reading `/proc` says.
+    pub fn new() -> io::Result<Self> {
+        if std::fs::read_dir("/proc/self/task")?.count() > 1 {
+            return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        }
+        Ok(Self(PhantomData))
+    }
+
+    /// Copies the process. The copy is a sibling: it is the parent that is told of its end and
+    /// reaps it.
+    ///
+    /// # Errors
+    /// What `clone3` says: also where a namespace is refused.
+    pub fn sibling(
+        &self,
+        namespaces: Namespaces,
+        cgroup: Option<BorrowedFd<'_>>,
+    ) -> io::Result<Side> {
+        let mut pidfd: c_int = -1;
+        // SAFETY: clone_args is plain integers, for which zero means "not used".
+        let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+        args.flags = (libc::CLONE_PIDFD | libc::CLONE_PARENT) as u64;
+        args.flags |= CLONE_CLEAR_SIGHAND | namespaces.bits();
+        args.pidfd = ptr::from_mut(&mut pidfd) as u64;
+        // The exit signal is this process's own, as always with CLONE_PARENT.
+        if let Some(cgroup) = cgroup {
+            args.flags |= CLONE_INTO_CGROUP;
+            args.cgroup = cgroup.as_raw_fd() as u64;
+        }
+        // SAFETY: without CLONE_VM and with no stack this is a fork: the copy runs on its own copy
+        // of this stack. There is one thread (`new` has looked, and the holder starts none), so
+        // nothing in the copied memory is half changed.
+        let pid = unsafe {
+            libc::syscall(
+                libc::SYS_clone3,
+                ptr::from_mut(&mut args),
+                size_of::<libc::clone_args>(),
+            )
+        };
+        match pid {
+            0 => Ok(Side::Copy),
+            1.. => Ok(Side::Original(Child {
+                pid: i32::try_from(pid).unwrap_or(-1),
+                // SAFETY: the kernel has stored a fresh descriptor that nobody else knows.
+                pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
+                namespaces: None,
+            })),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_process_with_more_threads_is_not_alone() {
+        let (wait, waited) = std::sync::mpsc::channel::<()>();
+        let second = std::thread::spawn(move || waited.recv());
+        let error = Alone::new().unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBUSY));
+        drop(wait);
+        assert!(second.join().unwrap().is_err());
+    }
+}
