@@ -15,8 +15,8 @@ macro_rules! files {
 }
 
 files! {
-    "core", "exec-by-descriptor", "exec-by-path", "files-own", "files-read", "files-resolve", "kill-hostile",
-    "kill-io-uring", "net-accept", "net-client", "program", "sockets-inet", "start",
+    "core", "exec-by-descriptor", "exec-by-path", "files-own", "files-read", "files-resolve", "files-sync",
+    "kill-hostile",     "kill-io-uring", "net-accept", "net-client", "program", "sockets-inet", "start",
 }
 
 /// The names of all sets.

@@ -3,7 +3,7 @@
 //! Each channel has a limiter of its own (`concurrency.maxConcurrentRuns`). Turns of one
 //! conversation go one after the other; one that waits for its conversation holds no slot.
 
-use ipc_proto::{ConversationId, RunId};
+use ipc_proto::{ConversationId, Role, RunId};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -67,6 +67,11 @@ impl Queue {
     }
 
     fn has_slot(&self, channel: &str) -> bool {
+        // Answers to be put into words are bounded where they come from
+        // (`continuations.limits.maxConcurrent`).
+        if channel == Role::Continuation.name() {
+            return true;
+        }
         self.limits
             .concurrent
             .is_none_or(|most| self.at_work(channel) < most as usize)

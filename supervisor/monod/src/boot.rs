@@ -85,7 +85,7 @@ pub(crate) enum BootError {
     Launch(#[from] crate::launch::LaunchError),
     /// The unit hands over a socket that nothing here serves.
     #[error(
-        "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`, with console.enabled, `console`, with webhook.enabled, `webhook`, with metrics.enabled, `metrics`"
+        "the unit passes a socket named {0:?}; known names are `admin` and, with openaiApi.enabled, `openai`, with console.enabled, `console`, with webhook.enabled, `webhook`, with continuations, `continuations`, with metrics.enabled, `metrics`"
     )]
     Passed(String),
     /// A running daemon of another make asks.
@@ -266,7 +266,15 @@ fn places(config: &Config) -> Result<Places, BootError> {
     let state = real(state)?;
     let workspace = real(&config.runtime.workspace)?;
     make_folder(&config.artifacts.dir, 0o700)?;
+    let continuations = &config.continuations;
+    if continuations.enabled {
+        make_folder(&continuations.state_dir, 0o700)?;
+    }
     Ok(Places {
+        continuations: match continuations.enabled {
+            true => real(&continuations.state_dir)?,
+            false => continuations.state_dir.clone(),
+        },
         store: state.join("store"),
         artifacts: real(&config.artifacts.dir)?,
         scratch: state.join("run"),
@@ -296,7 +304,11 @@ fn prepare(config: &Config, places: &Places, ownership: &Ownership) -> Result<()
     for (path, role, mode) in [
         (&places.store, Role::Store, 0o700),
         (&places.artifacts, Role::Artifact, 0o700),
+        (&places.continuations, Role::Continuation, 0o700),
     ] {
+        if role == Role::Continuation && !config.continuations.enabled {
+            continue;
+        }
         make_folder(path, mode)?;
         give(path, ownership.of(role))?;
         set_mode(path, mode)?;
@@ -401,6 +413,16 @@ fn listeners(
             return Err(BootError::Unprotected { address, key });
         }
         all.insert(Role::ChannelWebhook, listener);
+    }
+    let continuations = &config.continuations;
+    if continuations.enabled {
+        let key = "continuations";
+        let place = (&*continuations.host, continuations.port);
+        let (listener, address) = bound(passed.remove(key), key, place)?;
+        if !address.ip().is_loopback() {
+            return Err(BootError::NotLoopback { address, key });
+        }
+        all.insert(Role::Continuation, listener);
     }
     let metrics = &config.metrics;
     if metrics.enabled {

@@ -7,9 +7,10 @@ use ipc_proto::Role;
 use ipc_proto::callbacks::CallbackHosts;
 use ipc_proto::rooms::Reserved;
 use ipc_proto::settings::{
-    AppBridgeSettings, ArtifactSettings, ConsoleSettings, EgressSettings, McpServerSettings,
-    McpTransport, ModelChoice, OpenaiSettings, ProviderSettings, RoleSettings, RunSettings,
-    StoreSettings, WebhookEndpoint, WebhookSettings, Wire,
+    AppBridgeSettings, ArtifactSettings, ConsoleSettings, ContinuationSettings, EgressSettings,
+    McpServerSettings, McpTransport, ModelChoice, NamedRouteSettings, OpenaiSettings,
+    ProviderSettings, RoleSettings, RunSettings, StoreSettings, WebhookEndpoint, WebhookSettings,
+    Wire,
 };
 use mono_config::{Config, McpTransport as Transport, SecretSource, Wire as ConfigWire};
 use nix::fcntl::{OFlag, open};
@@ -76,6 +77,7 @@ pub(crate) enum ComposeError {
 pub(crate) struct Places {
     pub(crate) store: PathBuf,
     pub(crate) artifacts: PathBuf,
+    pub(crate) continuations: PathBuf,
     /// Scratch directories, one per run worker or server.
     pub(crate) scratch: PathBuf,
     pub(crate) workspace: PathBuf,
@@ -184,6 +186,7 @@ pub(crate) fn compose(
         Role::ChannelWebhook => webhook(config, listener),
         Role::Run => run(config, places),
         Role::Metrics => Ok((RoleSettings::Metrics, named_listener(listener))),
+        Role::Continuation => continuation(config, places, listener),
         other => Err(ComposeError::Role(other)),
     }
 }
@@ -267,6 +270,12 @@ fn callback_hosts(config: &Config) -> CallbackHosts {
     }
 }
 
+/// True for a server that may claim continuations.
+fn may_claim(config: &Config, server: &str) -> bool {
+    let selected = &config.tools.continuation_servers;
+    config.continuations.enabled && selected.iter().any(|name| name == server)
+}
+
 fn app_bridge(config: &Config) -> AppBridgeSettings {
     let plain = |headers: &BTreeMap<String, mono_config::Secret>| {
         headers
@@ -292,15 +301,77 @@ fn app_bridge(config: &Config) -> AppBridgeSettings {
                 },
             },
             shared: server.shared,
-            per_run: tools.mcp_request_context_servers.contains(name)
-                || tools.continuation_servers.contains(name),
+            per_run: tools.mcp_request_context_servers.contains(name) || may_claim(config, name),
+            claims: may_claim(config, name),
+            apps: None,
         })
         .collect();
     AppBridgeSettings {
         servers,
         call_timeout_ms: tools.mcp_call_timeout_ms,
         call_max_total_ms: tools.mcp_call_max_total_timeout_ms,
+        apps: Default::default(),
     }
+}
+
+fn continuation(
+    config: &Config,
+    places: &Places,
+    listener: Option<OwnedFd>,
+) -> Result<(RoleSettings, Descriptors), ComposeError> {
+    let settings = &config.continuations;
+    let mut descriptors = named_listener(listener);
+    let folder = folder("the continuations' directory", &places.continuations)?;
+    descriptors.push(("state".to_owned(), folder));
+    for (n, service) in settings.detached_services.iter().enumerate() {
+        let what = format!("continuations.detachedServices[{n}].token");
+        descriptors.push((format!("token:{n}"), secret(&what, &service.token)?));
+    }
+    let routes = settings.named_routes.iter().map(|(name, route)| {
+        let mode = match route.mode {
+            mono_config::RouteMode::NotifyIfActionable => "notify_if_actionable",
+            mono_config::RouteMode::Capture => "capture",
+            mono_config::RouteMode::Silent => "silent",
+        };
+        let route = NamedRouteSettings {
+            mode: mode.to_owned(),
+            conversation_id: route.conversation_id.clone(),
+        };
+        (name.clone(), route)
+    });
+    let (limits, retention) = (&settings.limits, &settings.retention);
+    let services = settings.detached_services.iter();
+    let settings = ContinuationSettings {
+        host: settings.host.clone(),
+        port: settings.port,
+        max_active_records: limits.max_active_records,
+        // The smaller one wins.
+        max_active_per_origin: limits.max_active_per_origin.min(limits.max_active_records),
+        max_concurrent: limits.max_concurrent,
+        synthesis_timeout_ms: limits.synthesis_timeout_ms,
+        delivery_timeout_ms: limits.delivery_timeout_ms,
+        operator_page_size: limits.operator_page_size,
+        terminal_max_records: retention.terminal_max_records,
+        terminal_max_age_ms: retention.terminal_max_age_ms,
+        captured_text_max_records: retention.captured_text_max_records,
+        captured_text_max_age_ms: retention.captured_text_max_age_ms,
+        named_routes: routes.collect(),
+        detached_services: services.map(|service| service.name.clone()).collect(),
+        channels: reachable(config),
+    };
+    Ok((RoleSettings::Continuation(settings), descriptors))
+}
+
+/// Beginnings of the places to which an answer can be delivered later.
+fn reachable(config: &Config) -> Vec<String> {
+    let mut all = vec!["terminal".to_owned()];
+    if config.console.enabled {
+        all.push("web".to_owned());
+    }
+    if config.webhook.enabled {
+        all.push("webhook".to_owned());
+    }
+    all
 }
 
 fn named_listener(listener: Option<OwnedFd>) -> Descriptors {
@@ -357,7 +428,11 @@ fn console(config: &Config) -> ConsoleSettings {
 fn given_to_endpoints(config: &Config) -> Reserved {
     let webhook = &config.webhook;
     let endpoints = webhook.endpoints.iter().filter(|_| webhook.enabled);
-    Reserved(endpoints.filter_map(|e| e.conversation_id.clone()).collect())
+    Reserved(
+        endpoints
+            .filter_map(|e| e.conversation_id.clone())
+            .collect(),
+    )
 }
 
 /// Models that requests may ask for beside the chain.
@@ -485,6 +560,10 @@ fn run(config: &Config, places: &Places) -> Result<(RoleSettings, Descriptors), 
         skill_max_bytes: usize::try_from(config.context.skill_max_bytes).unwrap_or(usize::MAX),
         skill_index: config.context.skill_disclosure == mono_config::SkillDisclosure::Index,
         app_endpoint: tools.app_endpoint,
+        claim_servers: match config.continuations.enabled {
+            true => tools.continuation_servers.clone(),
+            false => vec![],
+        },
     };
     Ok((RoleSettings::Run(settings), descriptors))
 }
@@ -528,6 +607,7 @@ pub(crate) fn private_paths(config: &Config) -> Vec<String> {
         config.runtime.state_dir.clone(),
         config.file.clone(),
         config.artifacts.dir.clone(),
+        config.continuations.state_dir.clone(),
     ];
     all.extend(config.tools.mcp_config_path.clone());
     all.extend(

@@ -7,6 +7,7 @@ use crate::supervisor::Supervisor;
 use ipc_proto::admin::Admin;
 use ipc_proto::channel::{Fault, Responder};
 use ipc_proto::console::{Look, Order};
+use ipc_proto::edges::continuation::Order as Wanted;
 use ipc_proto::edges::control::{Refusal, ToWorker};
 use ipc_proto::{Body, Role};
 use serde_json::{Value, json};
@@ -184,6 +185,10 @@ impl Supervisor {
             } => self.list_runs(None, status, limit, cursor, asker),
             Look::Run { run } => self.show_run(&run, asker),
             Look::Artifacts { limit, cursor } => self.list_artifacts(limit, cursor, asker),
+            Look::ContinuationHealth => self.operate_continuations(&Wanted::Health, asker),
+            Look::Continuations { limit, cursor } => {
+                self.operate_continuations(&Wanted::List { limit, cursor }, asker);
+            }
         }
     }
 

@@ -106,6 +106,11 @@ impl Supervisor {
             Role::Artifact => {
                 self.artifact = self.grant_client(id, EdgeName::Artifact, Role::Artifact);
             }
+            Role::Continuation => {
+                self.health = None;
+                self.continuation =
+                    self.grant_client(id, EdgeName::Continuation, Role::Continuation);
+            }
             _ => {}
         }
         self.take_over(id);

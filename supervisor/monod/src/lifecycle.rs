@@ -40,6 +40,7 @@ impl Supervisor {
         match slot.role {
             Role::Store => self.store = None,
             Role::Artifact => self.artifact = None,
+            Role::Continuation => self.continuation = None,
             _ => {}
         }
         let Some(process) = self.processes.get_mut(&id) else {

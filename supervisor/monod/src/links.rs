@@ -7,13 +7,18 @@ use ipc_proto::Role;
 use ipc_proto::edges::control::{EdgeName, Peer, ToWorker};
 
 /// Who gets a channel to whom. What may be said on it stands in the table of the wire.
-const LINKS: [(EdgeName, Role, Role); 3] = [
+const LINKS: [(EdgeName, Role, Role); 6] = [
     // Results go out through `egress`; to which hosts, in what it was told.
     (EdgeName::Egress, Role::Egress, Role::ChannelWebhook),
     // Threads, messages and logins of the console.
     (EdgeName::Store, Role::Store, Role::ChannelConsole),
     // Reply files of the console's conversations.
     (EdgeName::Artifact, Role::Artifact, Role::ChannelConsole),
+    // What became of a run, latest histories, and what is entered into them later.
+    (EdgeName::Store, Role::Store, Role::Continuation),
+    // Answers that come later.
+    (EdgeName::Delivery, Role::ChannelConsole, Role::Continuation),
+    (EdgeName::Delivery, Role::ChannelWebhook, Role::Continuation),
 ];
 
 impl Supervisor {

@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 /// How long the owner of a list may take.
 const OWNER_WITHIN: Duration = Duration::from_secs(20);
 /// Largest list or record in bytes.
-const MAX_RECORD: usize = 64 * 1024 * 1024;
+pub(crate) const MAX_RECORD: usize = 64 * 1024 * 1024;
 
 /// Sends a value as the answer, with further descriptors after the value's own.
 pub(crate) async fn answer<T: Serialize>(
@@ -105,7 +105,7 @@ fn down(role: &str) -> Fault {
 }
 
 /// Passes an owner's answer on, as JSON.
-fn forward<E, F>(client: Option<Client<E>>, request: E::Request, take: F, asker: Asker)
+pub(crate) fn forward<E, F>(client: Option<Client<E>>, request: E::Request, take: F, asker: Asker)
 where
     E: Edge,
     F: FnOnce(E::Reply) -> Result<Option<Body>, Fault> + Send + 'static,
@@ -132,11 +132,11 @@ where
     });
 }
 
-fn refuse(asker: Asker, fault: Fault) {
+pub(crate) fn refuse(asker: Asker, fault: Fault) {
     tokio::spawn(asker.answer(Err(fault)));
 }
 
-fn unexpected() -> Fault {
+pub(crate) fn unexpected() -> Fault {
     Fault::new("internal", "the worker answered something else")
 }
 
@@ -228,6 +228,14 @@ impl Supervisor {
                     Asker::Operator(responder),
                 );
             }
+            Ask::Letters {
+                conversation,
+                after,
+                limit,
+            } => self.letters(conversation, after, limit, Asker::Operator(responder)),
+            Ask::Continuations { order } => {
+                self.operate_continuations(&order, Asker::Operator(responder));
+            }
             Ask::Unpark { role } => {
                 let result = if self.unpark(&role) {
                     Ok((json!({ "unparked": role }), vec![]))
@@ -279,6 +287,25 @@ impl Supervisor {
         };
         let take = |reply| match reply {
             store::Reply::Runs { page } => Ok(Some(page)),
+            _ => Err(unexpected()),
+        };
+        forward(self.store.clone(), request, take, asker);
+    }
+
+    /// Later answers for conversations of the terminal.
+    fn letters(&self, conversation: Option<String>, after: u64, limit: u32, asker: Asker) {
+        let conversation = match conversation.as_deref().map(ConversationId::parse) {
+            None => None,
+            Some(Ok(id)) => Some(id),
+            Some(Err(e)) => return refuse(asker, invalid(e)),
+        };
+        let request = store::Request::Letters {
+            conversation,
+            after,
+            limit,
+        };
+        let take = |reply| match reply {
+            store::Reply::Letters { page } => Ok(Some(page)),
             _ => Err(unexpected()),
         };
         forward(self.store.clone(), request, take, asker);
@@ -382,6 +409,7 @@ impl Supervisor {
             self.started.elapsed(),
             self.launcher.degraded(),
             self.launcher.memory(),
+            self.known_health().cloned(),
         )
     }
 

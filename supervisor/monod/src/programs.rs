@@ -30,6 +30,7 @@ fn binary(role: Role) -> Option<&'static str> {
         Role::Artifact => "mono-artifact",
         Role::Egress => "mono-egress",
         Role::AppBridge => "mono-app-bridge",
+        Role::Continuation => "mono-continuation",
         Role::Run => "mono-run",
         Role::Metrics => "mono-metrics",
         role if role.is_channel() => "mono-channel",

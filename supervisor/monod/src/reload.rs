@@ -99,6 +99,10 @@ fn keep_fixed(running: &Config, new: &mut Config) -> Vec<&'static str> {
     fixed!("webhook.enabled", webhook.enabled);
     fixed!("webhook.host", webhook.host);
     fixed!("webhook.port", webhook.port);
+    fixed!("continuations.enabled", continuations.enabled);
+    fixed!("continuations.host", continuations.host);
+    fixed!("continuations.port", continuations.port);
+    fixed!("continuations.stateDir", continuations.state_dir);
     fixed!("metrics.enabled", metrics.enabled);
     fixed!("metrics.host", metrics.host);
     fixed!("metrics.port", metrics.port);
@@ -194,7 +198,8 @@ impl Supervisor {
         // A key file or a variable that isn't there is found before anything is changed.
         let present = |role: &Role| self.slots.iter().any(|slot| slot.role == *role);
         let replaceable = REPLACEABLE.into_iter().filter(present);
-        for role in replaceable.chain([Role::Run]) {
+        let owner = [Role::Continuation].into_iter().filter(present);
+        for role in replaceable.chain(owner).chain([Role::Run]) {
             compose::compose(config, &self.places, role, None)
                 .map_err(|problem| invalid(problem.to_string()))?;
         }
@@ -218,6 +223,7 @@ impl Supervisor {
             .filter(|slot| slot.outdated || self.differs(&config, slot.role))
             .map(|slot| slot.role)
             .collect();
+        let renewed = self.differs(&config, Role::Continuation);
         self.queue.set_limits(limits(&config));
         self.launcher.reconfigure(&config);
         self.config = config;
@@ -234,6 +240,13 @@ impl Supervisor {
                 }
             }
         }
+        // It holds its folder alone, so its successor starts when it has ended: once no run needs it.
+        let slots = self.slots.iter_mut();
+        for slot in slots.filter(|slot| renewed && slot.role == Role::Continuation) {
+            slot.outdated = true;
+            replaced.push(slot.role.name());
+        }
+        self.renew_owners();
         // Idle run workers have the old settings, and the old identity, whose change doesn't show
         // in any setting. The working ones end with their runs.
         let idle: Vec<_> = self.idle_run_workers(false).map(|p| p.id).collect();
@@ -255,6 +268,7 @@ impl Supervisor {
                 !(new.tools.mcp_servers.is_empty() && self.config.tools.mcp_servers.is_empty())
             }
             Role::ChannelOpenai => new.openai_api.api_key.is_some(),
+            Role::Continuation => !new.continuations.detached_services.is_empty(),
             Role::ChannelWebhook => compose::has_webhook_keys(new),
             _ => false,
         };

@@ -35,6 +35,13 @@ impl Origin {
     }
 }
 
+impl Origin {
+    /// True for a run that only puts a later answer into words: it gets the model and nothing else.
+    pub(crate) const fn is_words_only(self) -> bool {
+        matches!(self, Self::Channel(_, Role::Continuation))
+    }
+}
+
 /// Bytes of a body, wherever they are.
 pub(crate) fn size_of_body(body: &Body) -> u64 {
     match body {

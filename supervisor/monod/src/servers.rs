@@ -5,8 +5,9 @@ use crate::memory::Bound;
 use crate::process::{Process, State};
 use crate::supervisor::Supervisor;
 use crate::violations::Ear;
+use ipc_proto::Role;
+use ipc_proto::edges::continuation::{CLAIM_VARIABLES, Claim};
 use ipc_proto::edges::control::ToWorker;
-use ipc_proto::{Role, RunId};
 use mono_config::McpTransport;
 use std::os::fd::OwnedFd;
 
@@ -21,6 +22,12 @@ pub(crate) struct Server {
 /// Servers at once; each is a process tree of somebody else's code.
 const MAX_SERVERS: usize = 128;
 
+fn claim_variables(claim: &Claim) -> Vec<(String, String)> {
+    let values = claim.values().into_iter().map(str::to_owned);
+    let names = CLAIM_VARIABLES.into_iter().map(str::to_owned);
+    names.zip(values).collect()
+}
+
 impl Supervisor {
     /// The app-bridge wants a configured server.
     pub(crate) fn start_server(
@@ -28,9 +35,9 @@ impl Supervisor {
         owner: ProcessId,
         request: u64,
         name: &str,
-        run: Option<RunId>,
+        claim: Option<&Claim>,
     ) {
-        let answer = match self.launch_server(owner, name, run) {
+        let answer = match self.launch_server(owner, name, claim) {
             Ok((server, pipes)) => (ToWorker::ServerStarted { server }, pipes.into()),
             Err(message) => (ToWorker::ServerFailed { message }, vec![]),
         };
@@ -43,7 +50,7 @@ impl Supervisor {
         &mut self,
         owner: ProcessId,
         name: &str,
-        _run: Option<RunId>,
+        claim: Option<&Claim>,
     ) -> Result<(u64, [OwnedFd; 3]), String> {
         if self.is_stopping() {
             return Err("the daemon is stopping".into());
@@ -59,12 +66,14 @@ impl Supervisor {
             .filter(|s| matches!(s.transport, McpTransport::Stdio { .. }))
             .ok_or("no stdio server of this name is configured")?
             .clone();
+        // What is configured may be of anybody's choice; these names are the host's.
+        let claims = claim.map(claim_variables).unwrap_or_default();
         let id = self.next_process_id();
         let scratch = self
             .launcher
             .make_scratch(&self.places.scratch, id)
             .map_err(|e| e.to_string())?;
-        let started = match self.launcher.server(&spec, id, &scratch) {
+        let started = match self.launcher.server(&spec, &claims, id, &scratch) {
             Ok(started) => started,
             Err(e) => {
                 crate::launch::remove_scratch(scratch, id);

@@ -22,6 +22,9 @@ pub(crate) struct Status {
     memory: Memory,
     runs: Runs,
     workers: Vec<Worker>,
+    /// As `monoctl continuations health`; absent where there are none, or nobody says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    continuations: Option<serde_json::Value>,
 }
 
 /// How the limits of memory are enforced.
@@ -111,6 +114,7 @@ impl Status {
         uptime: Duration,
         degraded: Vec<String>,
         memory: &Enforcement,
+        continuations: Option<serde_json::Value>,
     ) -> Self {
         let healthy = workers.iter().all(Worker::healthy);
         Self {
@@ -123,6 +127,7 @@ impl Status {
             memory: Memory::of(memory),
             runs,
             workers,
+            continuations,
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::systemd;
 use crate::upgrade::{Own, Upgrade};
 use crate::violations::{Ear, Violations};
 use ipc_proto::edges::artifact::Artifact;
+use ipc_proto::edges::continuation::Continuation;
 use ipc_proto::edges::control::{FromWorker, ToWorker};
 use ipc_proto::edges::store::Store;
 use ipc_proto::{Client, Role, RunId};
@@ -73,6 +74,9 @@ pub(crate) struct Supervisor {
     pub(crate) servers: HashMap<u64, Server>,
     pub(crate) store: Option<Client<Store>>,
     pub(crate) artifact: Option<Client<Artifact>>,
+    pub(crate) continuation: Option<Client<Continuation>>,
+    /// What the continuation worker said last.
+    pub(crate) health: Option<serde_json::Value>,
     pub(crate) violations: u64,
     pub(crate) counters: Counters,
     pub(crate) last_figures: LastFigures,
@@ -108,6 +112,9 @@ impl Supervisor {
         if parts.config.webhook.enabled {
             roles.push(Role::ChannelWebhook);
         }
+        if parts.config.continuations.enabled {
+            roles.push(Role::Continuation);
+        }
         if parts.config.metrics.enabled {
             roles.push(Role::Metrics);
         }
@@ -127,6 +134,8 @@ impl Supervisor {
             servers: HashMap::new(),
             store: None,
             artifact: None,
+            continuation: None,
+            health: None,
             violations: 0,
             counters: Counters::default(),
             last_figures: LastFigures::default(),
@@ -388,7 +397,11 @@ impl Supervisor {
             FromWorker::CancelRun { run, reason } => {
                 self.cancel_from_channel(id, request, &run, &reason)
             }
-            FromWorker::StartServer { name, run } => self.start_server(id, request, &name, run),
+            FromWorker::StartServer { name, .. } => self.start_server(id, request, &name, None),
+            FromWorker::StartClaimingServer { name, claim, .. } => {
+                self.start_claiming_server(id, request, &name, &claim);
+            }
+            FromWorker::Health { health } => self.continuation_health(id, health, fds),
             FromWorker::StopServer { server } => self.stop_server(id, request, server),
             FromWorker::RunDone {
                 status,

@@ -5,6 +5,7 @@ use crate::counters::{Outcome as Ended, Reason};
 use crate::input::{Input, ProcessId};
 use crate::memory::{self, Bound};
 use crate::process::State;
+use crate::rollover;
 use crate::run::{Origin, Run, Stage, size_of_body};
 use crate::slot::Occupant;
 use crate::supervisor::{Supervisor, printable};
@@ -108,10 +109,17 @@ impl Supervisor {
         let (ours, theirs) = ipc_proto::link::pair()
             .map_err(|e| Fault::new("unavailable", format!("no descriptor for the run: {e}")))?;
         let run = RunId::new();
+        if origin.is_words_only() && self.words_are_busy() {
+            let message = "continuations.limits.maxConcurrent answers are put into words already";
+            return Err(Fault::new("queue_full", message));
+        }
+        let now = jiff::Timestamp::now();
+        let conversation = rollover::bucket(&self.config, origin, start.conversation, now)
+            .map_err(|e| Fault::new("invalid_request", e))?;
         let source = origin.channel();
         let outcome = self
             .queue
-            .request(run.clone(), source, start.conversation.clone());
+            .request(run.clone(), source, conversation.clone());
         if outcome == Outcome::Refused {
             return Err(Fault::new(
                 "queue_full",
@@ -120,7 +128,7 @@ impl Supervisor {
         }
         let scope = RunScope {
             run: run.clone(),
-            conversation: start.conversation,
+            conversation,
             delivery: start.delivery,
         };
         let mut entry = Run::new(scope, start.trigger, origin, input, ours);
@@ -169,6 +177,7 @@ impl Supervisor {
         let scope = run.scope.clone();
         let reader = run.reader();
         let trigger = run.trigger.clone();
+        let origin = run.origin;
         let Some((input, mut fds, events)) = run.take_input() else {
             return;
         };
@@ -178,7 +187,14 @@ impl Supervisor {
             run: Some(scope.clone()),
         };
         let mut edges = Vec::new();
-        for (edge, role) in OWNERS {
+        // Before the app-bridge hears of the run: its servers are started with what they may claim.
+        if let Some(end) = self.grant_claims(origin, &scope) {
+            edges.push(EdgeName::Continuation);
+            fds.push_back(end);
+        }
+        // Without its own channel to them, a run can't ask anything of an owner.
+        let words = |(_, role): &(EdgeName, Role)| !origin.is_words_only() || *role == Role::Egress;
+        for (edge, role) in OWNERS.into_iter().filter(words) {
             let end = self
                 .serving(role)
                 .and_then(|owner| self.grant(owner, edge, peer.clone()));

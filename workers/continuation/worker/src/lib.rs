@@ -7,6 +7,9 @@
 #![forbid(unsafe_code)]
 
 pub mod door;
+pub mod edge;
+pub mod host;
 pub mod owners;
+pub mod prepare;
 pub mod words;
 pub mod work;
