@@ -241,7 +241,8 @@ mod tests {
                 "{host}"
             );
         }
-        let edges: [(fn(&mut Limits, usize), usize); 4] = [
+        type Edge = (fn(&mut Limits, usize), usize);
+        let edges: [Edge; 4] = [
             (|l, n| l.max_active = n, 1_000_000),
             (|l, n| l.max_active_per_origin = n, 10_000),
             (|l, n| l.max_concurrent = n, 256),

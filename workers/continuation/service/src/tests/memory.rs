@@ -1,129 +1,99 @@
-//! A store in memory with the same answers. What it can't show, crashes and disks, is the real store's to test.
+//! The store on a simulated disk, and what a test does to it behind the service's back.
 
+use super::stage::secret;
 use crate::error::Rejection;
-use crate::keeper::{Change, Decision, Figures, Keeper, Need};
+use crate::keeper::{Decision, Figures, Keeper, Need};
+use crate::store::Kept;
 use async_trait::async_trait;
 use continuation_record::cursor::Cursor;
-use continuation_record::event::{Event, Outcome};
-use continuation_record::health::Standing;
-use continuation_record::validate::{decode, encode};
-use continuation_record::{Record, State, Time, state};
-use std::collections::BTreeMap;
+use continuation_record::{Record, Time};
+use continuation_store::fs::{Folder, SimFs, World};
+use continuation_store::{Limits, Retention, Store};
+use std::convert::Infallible;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-#[derive(Default, Clone)]
-struct Kept {
-    /// As it stands on a disk, so that each record passes writer and reader.
-    records: BTreeMap<String, Vec<u8>>,
-    blobs: BTreeMap<String, String>,
-}
+type Spoil = Box<dyn Fn(&str) -> Option<String> + Send>;
 
-#[derive(Default)]
 pub(crate) struct Memory {
-    kept: Mutex<Kept>,
+    disk: SimFs,
+    store: Store<SimFs>,
+    kept: Kept<SimFs>,
+    changes: AtomicUsize,
     /// Refuses the next changes.
     pub(crate) refuse: Mutex<Option<Rejection>>,
+    spoil: Mutex<Option<Spoil>>,
 }
 
-struct Draft<'a>(&'a mut Kept);
+/// How long tests keep what is settled.
+pub(crate) const RETENTION: Retention = Retention {
+    terminal_max_records: 20,
+    terminal_max_age_ms: 365 * 24 * 3_600_000,
+    captured_text_max_records: 3,
+    captured_text_max_age_ms: 30 * 24 * 3_600_000,
+};
 
-impl Kept {
-    fn read(&self, id: &str) -> Option<Record> {
-        self.records.get(id).map(|bytes| decode(bytes).unwrap())
-    }
-
-    fn all(&self) -> Vec<Record> {
-        self.records
-            .values()
-            .map(|bytes| decode(bytes).unwrap())
-            .collect()
-    }
-}
-
-impl Change for Draft<'_> {
-    fn get(&mut self, id: &str) -> Result<Option<Record>, Rejection> {
-        Ok(self.0.read(id))
-    }
-
-    fn by_claim(
-        &mut self,
-        server: &str,
-        run: &str,
-        task: &str,
-    ) -> Result<Option<Record>, Rejection> {
-        Ok(self.0.all().into_iter().find(|record| {
-            record.server_name == server && record.origin_run_id == run && record.task_key == task
-        }))
-    }
-
-    fn active_count(&self) -> usize {
-        self.0
-            .all()
-            .iter()
-            .filter(|record| !record.state.is_settled())
-            .count()
-    }
-
-    fn active_of(&self, fingerprint: &str) -> usize {
-        let of = |record: &&Record| {
-            !record.state.is_settled() && record.claim_fingerprint == fingerprint
-        };
-        self.0.all().iter().filter(of).count()
-    }
-
-    fn put(&mut self, record: Record) -> Result<(), Rejection> {
-        let bytes = encode(&record).map_err(|_| Rejection::internal())?;
-        self.0.records.insert(record.continuation_id, bytes);
-        Ok(())
-    }
-
-    fn put_blob(&mut self, digest: &str, canonical: &str) -> Result<(), Rejection> {
-        self.0.blobs.insert(digest.to_owned(), canonical.to_owned());
-        Ok(())
+impl Default for Memory {
+    fn default() -> Self {
+        let mut world = World::new();
+        let text = secret().text();
+        world.place(Folder::Root, "continuation-secret", text.as_bytes());
+        Self::of(world)
     }
 }
 
 impl Memory {
+    fn of(world: World) -> Self {
+        let disk = SimFs::new(world);
+        let limits = Limits {
+            log_bytes: 16 * 1024 * 1024,
+            ..Limits::default()
+        };
+        let (store, _) = Store::open_manual(disk.clone(), limits).unwrap();
+        Self {
+            disk,
+            kept: Kept::new(store.clone(), RETENTION),
+            store,
+            changes: AtomicUsize::new(0),
+            refuse: Mutex::default(),
+            spoil: Mutex::default(),
+        }
+    }
+
+    /// What the next process finds when this one is killed now.
+    pub(crate) fn reopened(&self) -> Self {
+        Self::of(self.disk.world().killed())
+    }
+
     pub(crate) fn record(&self, id: &str) -> Record {
-        self.kept.lock().unwrap().read(id).unwrap()
+        self.kept.get(id).unwrap().unwrap()
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.kept.lock().unwrap().records.len()
+        self.store.stats().counts.records()
     }
 
     /// Changes a record behind the service's back.
     pub(crate) fn tamper(&self, id: &str, change: impl FnOnce(&mut Record)) {
         let mut record = self.record(id);
         change(&mut record);
-        let bytes = encode(&record).unwrap();
-        self.kept
-            .lock()
-            .unwrap()
-            .records
-            .insert(id.to_owned(), bytes);
+        let put = self.store.update(|txn| {
+            txn.put(record);
+            Ok::<(), Infallible>(())
+        });
+        put.wait().unwrap();
     }
 
-    pub(crate) fn tamper_blobs(&self, change: impl Fn(&str) -> Option<String>) {
-        let mut kept = self.kept.lock().unwrap();
-        kept.blobs = std::mem::take(&mut kept.blobs)
-            .into_iter()
-            .filter_map(|(digest, text)| Some((digest, change(&text)?)))
-            .collect();
-    }
-
-    fn pending(&self) -> Vec<Record> {
-        let mut records = self.kept.lock().unwrap().all();
-        records.retain(|record| record.state.is_pending());
-        records.sort_by_key(|record| (record.updated_at, record.continuation_id.clone()));
-        records
+    /// What is read of snapshots from now on.
+    pub(crate) fn tamper_blobs(&self, change: impl Fn(&str) -> Option<String> + Send + 'static) {
+        *self.spoil.lock().unwrap() = Some(Box::new(change));
     }
 }
 
 #[async_trait]
 impl Keeper for Memory {
     fn get(&self, id: &str) -> Result<Option<Record>, Rejection> {
-        Ok(self.kept.lock().unwrap().read(id))
+        self.kept.get(id)
     }
 
     fn of_origin(
@@ -132,106 +102,48 @@ impl Keeper for Memory {
         conversation: &str,
         boundary: &str,
     ) -> Result<Vec<Record>, Rejection> {
-        let mut records = self.pending();
-        records.retain(|record| {
-            record.origin_run_id == run
-                && record.origin_conversation_id == conversation
-                && record.history_boundary.as_deref() == Some(boundary)
-        });
-        Ok(records)
+        self.kept.of_origin(run, conversation, boundary)
     }
 
     fn due(&self, waiting: Time, count: usize) -> Vec<String> {
-        let due = |record: &Record| {
-            let later = record.next_attempt_at.is_some_and(|next| next > waiting);
-            let candidate = matches!(
-                record.state,
-                State::ResultReceived | State::DeliveryRetry | State::ReadyToDeliver
-            );
-            candidate && !later && !state::is_in_flight(record)
-        };
-        let records = self.pending().into_iter().filter(due);
-        records
-            .map(|record| record.continuation_id)
-            .take(count)
-            .collect()
+        self.kept.due(waiting, count)
     }
 
     fn overdue(&self, now: Time, count: usize) -> Vec<String> {
-        let records = self
-            .pending()
-            .into_iter()
-            .filter(|record| record.deadline <= now);
-        records
-            .map(|record| record.continuation_id)
-            .take(count)
-            .collect()
+        self.kept.overdue(now, count)
     }
 
     fn interrupted(&self) -> Vec<String> {
-        self.pending()
-            .into_iter()
-            .map(|record| record.continuation_id)
-            .collect()
+        self.kept.interrupted()
     }
 
     fn page(&self, after: Option<&Cursor>, count: usize) -> Result<(Vec<Record>, bool), Rejection> {
-        let mut records = self.kept.lock().unwrap().all();
-        let key = |record: &Record| (record.created_at, record.continuation_id.clone());
-        records.sort_by_key(|record| std::cmp::Reverse(key(record)));
-        if let Some(after) = after {
-            let after = (after.created_at, after.continuation_id.clone());
-            records.retain(|record| key(record) < after);
-        }
-        let more = records.len() > count;
-        records.truncate(count);
-        Ok((records, more))
+        self.kept.page(after, count)
     }
 
     fn figures(&self, waiting: Time) -> Figures {
-        let records = self.kept.lock().unwrap().all();
-        let mut standing = Standing::default();
-        for record in &records {
-            let place = State::ALL.iter().position(|state| *state == record.state);
-            standing.by_state[place.unwrap()] += 1;
-            let missing = record
-                .receipt
-                .as_ref()
-                .and_then(|receipt| receipt.history_recorded);
-            standing.history_degraded += usize::from(missing == Some(false));
-        }
-        let pending = self.pending();
-        let later = |record: &&Record| record.next_attempt_at.is_none_or(|next| next <= waiting);
-        Figures {
-            standing,
-            due: pending.iter().filter(later).count(),
-            oldest_pending: pending.iter().map(|record| record.created_at).min(),
-            compacted: records
-                .iter()
-                .filter(|record| record.compacted_at.is_some())
-                .count(),
-            captured_text: records
-                .iter()
-                .filter(|r| r.state.is_settled() && r.synthesized_text.is_some())
-                .count(),
-            more: serde_json::Map::new(),
-        }
+        self.kept.figures(waiting)
     }
 
     fn blob(&self, digest: &str) -> Result<Option<Vec<u8>>, Rejection> {
-        let kept = self.kept.lock().unwrap();
-        Ok(kept.blobs.get(digest).map(|text| text.clone().into_bytes()))
+        let blob = self.kept.blob(digest)?;
+        let spoil = self.spoil.lock().unwrap();
+        Ok(match (blob, &*spoil) {
+            (Some(blob), Some(spoil)) => {
+                spoil(std::str::from_utf8(&blob).unwrap()).map(String::into_bytes)
+            }
+            (blob, _) => blob,
+        })
     }
 
-    async fn change<'a>(&'a self, _: Need, decision: Decision<'a>) -> Result<(), Rejection> {
+    async fn change<'a>(&'a self, need: Need, decision: Decision<'a>) -> Result<(), Rejection> {
         if let Some(refused) = self.refuse.lock().unwrap().clone() {
             return Err(refused);
         }
-        let mut kept = self.kept.lock().unwrap();
-        let mut draft = kept.clone();
-        decision(&mut Draft(&mut draft))?;
-        *kept = draft;
-        Ok(())
+        if self.changes.fetch_add(1, Ordering::SeqCst) % 16 == 15 {
+            while self.store.checkpoint().unwrap() {}
+        }
+        self.kept.change(need, decision).await
     }
 
     async fn activate(
@@ -241,20 +153,14 @@ impl Keeper for Memory {
         boundary: &str,
         now: Time,
     ) -> Result<(), Rejection> {
-        for record in self.of_origin(run, conversation, boundary)? {
-            let outcome = state::apply(&record, Event::Activate, now);
-            if let Outcome::Changed(next, _) = outcome {
-                self.tamper(&record.continuation_id, |record| *record = *next);
-            }
-        }
-        Ok(())
+        self.kept.activate(run, conversation, boundary, now).await
     }
 
-    async fn retain(&self, _now: Time) -> Result<(), Rejection> {
-        Ok(())
+    async fn retain(&self, now: Time) -> Result<(), Rejection> {
+        self.kept.retain(now).await
     }
 
     fn is_failed(&self) -> bool {
-        false
+        self.kept.is_failed()
     }
 }

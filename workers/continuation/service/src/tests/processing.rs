@@ -492,3 +492,39 @@ async fn a_restart_before_anything_began_goes_on() {
     next.work().await;
     assert_eq!(next.record(&claimed).state, State::Delivered);
 }
+
+#[tokio::test]
+async fn tombstones_and_texts_are_kept_within_their_bounds() {
+    use super::memory::RETENTION;
+    let stage = Stage::new();
+    let mut captures = Vec::new();
+    for n in 0..25 {
+        let route = if n % 5 == 0 { "verify" } else { "index" };
+        let claimed = stage.detached(route, &format!("task-{n}")).await;
+        stage.submit(&claimed, json!(1)).await;
+        stage.work().await;
+        stage.pass(Duration::from_secs(1));
+        if route == "verify" {
+            captures.push(claimed);
+        }
+    }
+    stage.desk.keeper.retain(stage.desk.now()).await.unwrap();
+    assert_eq!(stage.store.count(), RETENTION.terminal_max_records);
+    let text = |claimed: &super::stage::Told2| {
+        let id = claimed.text("continuationId");
+        stage.operator.captured_text(&id).unwrap()
+    };
+    // The first is gone with its record, the second has lost its text, the last three have it.
+    let texts: Vec<_> = captures
+        .iter()
+        .map(|claimed| text(claimed).is_some())
+        .collect();
+    assert_eq!(texts, [false, false, true, true, true]);
+    stage.pass(Duration::from_secs(30 * 24 * 3600));
+    stage.desk.keeper.retain(stage.desk.now()).await.unwrap();
+    assert!(captures.iter().all(|claimed| text(claimed).is_none()));
+    assert_eq!(stage.store.count(), RETENTION.terminal_max_records);
+    stage.pass(Duration::from_secs(336 * 24 * 3600));
+    stage.desk.keeper.retain(stage.desk.now()).await.unwrap();
+    assert_eq!(stage.store.count(), 0);
+}

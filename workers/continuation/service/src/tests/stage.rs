@@ -195,11 +195,15 @@ impl Stage {
     }
 
     pub(crate) fn with(settings: Settings) -> Self {
-        Self::over(Arc::default(), settings)
+        Self::on(Arc::default(), settings)
     }
 
     /// A process over what another left.
     pub(crate) fn over(store: Arc<Memory>, settings: Settings) -> Self {
+        Self::on(Arc::new(store.reopened()), settings)
+    }
+
+    fn on(store: Arc<Memory>, settings: Settings) -> Self {
         let host: Arc<Stub> = Arc::default();
         let hands = Arc::new(Hands {
             wall: AtomicI64::new(START.ms()),
