@@ -46,6 +46,8 @@ impl FailureIdentity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Slot {
     Published(Attachment),
+    /// A part of another owner, which knows what it is.
+    Entered(ReplyPart),
     Failed {
         identity: FailureIdentity,
         display_name: String,
@@ -157,6 +159,22 @@ impl Budget {
         Ok(part)
     }
 
+    /// Gives a part of another owner its slot; the same id again has it already.
+    ///
+    /// # Errors
+    /// [`Full`]; nothing has changed then.
+    pub fn enter(&mut self, part: ReplyPart) -> Result<(), Full> {
+        let known = |slot: &Slot| matches!(slot, Slot::Entered(own) if own.id() == part.id());
+        if self.slots.iter().any(known) {
+            return Ok(());
+        }
+        if self.slots.len() >= MAX_PARTS {
+            return Err(Full);
+        }
+        self.slots.push(Slot::Entered(part));
+        Ok(())
+    }
+
     /// Every published file could not be kept after all: each makes way for a failure, in its place.
     pub fn lose(&mut self, code: Code, mut new_part_id: impl FnMut() -> String) {
         for slot in &mut self.slots {
@@ -178,7 +196,7 @@ impl Budget {
             .iter()
             .map(|slot| match slot {
                 Slot::Published(attachment) => attachment.part.clone(),
-                Slot::Failed { part, .. } => part.clone(),
+                Slot::Entered(part) | Slot::Failed { part, .. } => part.clone(),
             })
             .collect()
     }
@@ -186,7 +204,7 @@ impl Budget {
     fn attachments(&self) -> impl Iterator<Item = &Attachment> {
         self.slots.iter().filter_map(|slot| match slot {
             Slot::Published(attachment) => Some(attachment),
-            Slot::Failed { .. } => None,
+            Slot::Entered(_) | Slot::Failed { .. } => None,
         })
     }
 
@@ -259,6 +277,39 @@ mod tests {
         );
         assert_eq!(budget.parts(), vec![first.part]);
         assert!(budget.knows_size(1) && !budget.knows_size(2));
+    }
+
+    fn app(n: usize) -> ReplyPart {
+        ReplyPart::McpApp {
+            id: format!("app-{n}"),
+            invocation_id: format!("app-{n}"),
+            connection_id: "c".into(),
+            server_name: "s".into(),
+            tool_name: "t".into(),
+            resource_uri: "ui://s/t".into(),
+            media_type: "text/html;profile=mcp-app".into(),
+            protocol_version: "2026-01-26".into(),
+            title: None,
+            description: None,
+            expires_at: None,
+        }
+    }
+
+    #[test]
+    fn apps_and_files_share_the_twenty_places_in_one_order() {
+        let mut budget = Budget::default();
+        for n in 0..10 {
+            assert_eq!(budget.admit(attachment(n, "x"), "x"), Ok(Admitted::Added));
+            budget.enter(app(usize::from(n))).unwrap();
+        }
+        assert_eq!(budget.enter(app(99)), Err(Full));
+        assert_eq!(budget.admit(attachment(99, "y"), "y"), Err(Full));
+        // The same again costs nothing, and a lost file takes no app with it.
+        budget.enter(app(3)).unwrap();
+        budget.lose(Code::PublishFailed, || "f".into());
+        let parts = budget.parts();
+        assert_eq!(parts.len(), MAX_PARTS);
+        assert_eq!((parts[1].clone(), parts[19].clone()), (app(0), app(9)));
     }
 
     #[test]

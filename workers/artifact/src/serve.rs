@@ -12,6 +12,7 @@ use ipc_proto::LinkError;
 use ipc_proto::channel::{Fault, Responder};
 use ipc_proto::edges::artifact::{Artifact, Reply, Request};
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
+use ipc_proto::reply::ReplyPart;
 use ipc_proto::settings::{ArtifactSettings, RoleSettings};
 use ipc_proto::{Body, Call, Role, Server};
 use jiff::Timestamp;
@@ -195,7 +196,10 @@ async fn serve_run(shared: &Shared, mut server: Server<Artifact>, scope: RunScop
         };
         let mut work = spawn_blocking(move || {
             let _permit = permit;
-            let reply = answer_run(&mut own, request, fds.pop_front(), &flag);
+            let reply = match request {
+                Request::Enter { part } => enter(&mut own, part, &mut fds),
+                request => answer_run(&mut own, request, fds.pop_front(), &flag),
+            };
             (own, reply)
         });
         // The channel is read on while the copy runs: a withdrawal or the end of the run arrives
@@ -263,13 +267,49 @@ async fn withdrawn(
 
 type Answer = Result<(Reply, Option<OwnedFd>), Fault>;
 
+/// Largest part of another owner in bytes.
+const MAX_ENTERED: usize = 16 * 1024;
+
+/// A part that is no file: it only takes its place.
+fn enter(session: &mut Session, part: Body, fds: &mut VecDeque<OwnedFd>) -> Answer {
+    let invalid = |e: String| Fault::new("invalid_request", e);
+    let part: ReplyPart = part
+        .unpack_json(fds, MAX_ENTERED)
+        .map_err(|e| invalid(e.to_string()))?;
+    if !matches!(part, ReplyPart::McpApp { .. }) {
+        return Err(invalid("only an app is entered".to_owned()));
+    }
+    outcome(session.enter(part).map_err(settled)?)
+}
+
+fn settled(error: crate::session::Settled) -> Fault {
+    Fault::new("settled", error.to_string())
+}
+
+fn outcome(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Published(part) => {
+            let (part, fd) = Body::pack_json(&part).map_err(internal)?;
+            Ok((Reply::Published { part }, fd))
+        }
+        Outcome::Refused(code, part) => {
+            let packed = part
+                .map(|part| Body::pack_json(&part))
+                .transpose()
+                .map_err(internal)?;
+            let (part, fd) = packed.map_or((None, None), |(part, fd)| (Some(part), fd));
+            let code = code.as_str().to_owned();
+            Ok((Reply::Refused { code, part }, fd))
+        }
+    }
+}
+
 fn answer_run(
     session: &mut Session,
     request: Request,
     source: Option<OwnedFd>,
     cancelled: &AtomicBool,
 ) -> Answer {
-    let settled = |e: crate::session::Settled| Fault::new("settled", e.to_string());
     match request {
         Request::Publish {
             root,
@@ -285,29 +325,8 @@ fn answer_run(
                 source,
             };
             let watch = |_| !cancelled.load(Ordering::Relaxed);
-            match session
-                .publish(publication, Timestamp::now(), &watch)
-                .map_err(settled)?
-            {
-                Outcome::Published(part) => {
-                    let (part, fd) = Body::pack_json(&part).map_err(internal)?;
-                    Ok((Reply::Published { part }, fd))
-                }
-                Outcome::Refused(code, part) => {
-                    let packed = part
-                        .map(|part| Body::pack_json(&part))
-                        .transpose()
-                        .map_err(internal)?;
-                    let (part, fd) = packed.map_or((None, None), |(part, fd)| (Some(part), fd));
-                    Ok((
-                        Reply::Refused {
-                            code: code.as_str().to_owned(),
-                            part,
-                        },
-                        fd,
-                    ))
-                }
-            }
+            let published = session.publish(publication, Timestamp::now(), &watch);
+            outcome(published.map_err(settled)?)
         }
         Request::Finalise => {
             let parts = session.finalise().map_err(settled)?;
@@ -318,7 +337,7 @@ fn answer_run(
             session.discard().map_err(internal)?;
             Ok((Reply::Discarded, None))
         }
-        Request::Open { .. } | Request::List { .. } => {
+        Request::Open { .. } | Request::List { .. } | Request::Enter { .. } => {
             Err(Fault::new("forbidden", "not for a run"))
         }
     }
@@ -417,7 +436,7 @@ fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec
             let (page, fd) = Body::pack_json(&page).map_err(internal)?;
             Ok((Reply::Artifacts { page }, fd.into_iter().collect()))
         }
-        Request::Publish { .. } | Request::Finalise | Request::Discard => {
+        Request::Publish { .. } | Request::Finalise | Request::Discard | Request::Enter { .. } => {
             Err(Fault::new("forbidden", "only for a run"))
         }
     }

@@ -167,6 +167,20 @@ impl Session {
         )
     }
 
+    /// Gives a part of another owner its place among the run's parts.
+    ///
+    /// # Errors
+    /// [`Settled`] after the end of the run. The outcome says whether there was a place.
+    pub fn enter(&mut self, part: ReplyPart) -> Result<Outcome, Settled> {
+        if self.state != State::Open {
+            return Err(Settled);
+        }
+        Ok(match self.budget.enter(part.clone()) {
+            Ok(()) => Outcome::Published(part),
+            Err(Full) => Outcome::Refused(Code::PartTooLarge, None),
+        })
+    }
+
     /// Reuses or copies a verified source.
     fn take(
         &mut self,

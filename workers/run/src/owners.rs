@@ -184,6 +184,15 @@ pub trait Artifacts {
     /// # Errors
     /// When the worker is lost.
     async fn discard(&self) -> Result<(), Lost>;
+    /// Gives a part that is no file its place in the reply; false when there is none left, or none
+    /// for such parts.
+    ///
+    /// # Errors
+    /// When the worker is lost.
+    async fn enter(&self, part: &ReplyPart) -> Result<bool, Lost> {
+        let _ = part;
+        Ok(false)
+    }
 }
 
 /// What a call of an MCP tool says on its way.
@@ -225,6 +234,13 @@ pub trait Mcp {
     /// # Errors
     /// When the app-bridge is lost.
     async fn call(&self, server: &str, tool: &str, arguments: &Value) -> Result<Self::Call, Lost>;
+    /// Of the run's apps these stay, and the others go; false when none could be kept.
+    ///
+    /// # Errors
+    /// When the app-bridge is lost.
+    async fn keep_apps(&self, invocations: Vec<String>) -> Result<bool, Lost> {
+        Ok(invocations.is_empty())
+    }
 }
 
 /// The store, for this run alone.

@@ -311,6 +311,21 @@ impl Artifacts for Wire {
             (other, _) => Err(broken(ARTIFACT, format!("{other:?}"))),
         }
     }
+
+    async fn enter(&self, part: &ReplyPart) -> Result<bool, Lost> {
+        let (part, fd) = Body::pack_json(part).map_err(unpackable)?;
+        let fds: Vec<OwnedFd> = fd.into_iter().collect();
+        let answer = self
+            .artifact
+            .call(&artifact::Request::Enter { part }, &fds, SETTLE_TIME)
+            .await;
+        match answer {
+            Ok((artifact::Reply::Published { .. }, _)) => Ok(true),
+            Ok((artifact::Reply::Refused { .. }, _)) | Err(CallError::Fault(_)) => Ok(false),
+            Ok((other, _)) => Err(broken(ARTIFACT, format!("{other:?}"))),
+            Err(error) => Err(lost(ARTIFACT)(error)),
+        }
+    }
 }
 
 impl Wire {
@@ -575,6 +590,16 @@ impl Mcp for Wire {
             .await
             .map_err(lost(BRIDGE))?;
         Ok(WireCall(Box::new(replies)))
+    }
+
+    async fn keep_apps(&self, invocations: Vec<String>) -> Result<bool, Lost> {
+        let request = app_bridge::Request::KeepApps { invocations };
+        match self.bridge.call(&request, &[], SETTLE_TIME).await {
+            Ok((app_bridge::Reply::AppsKept, _)) => Ok(true),
+            Ok((app_bridge::Reply::Failed { .. }, _)) | Err(CallError::Fault(_)) => Ok(false),
+            Ok((other, _)) => Err(broken(BRIDGE, format!("{other:?}"))),
+            Err(error) => Err(lost(BRIDGE)(error)),
+        }
     }
 }
 

@@ -303,6 +303,8 @@ async fn bridge(fd: OwnedFd, trouble: Trouble, seen: &Seen) {
                 };
                 vec![(progress, None), (Reply::Result { result }, fd)]
             }
+            Request::KeepApps { .. } => vec![(Reply::AppsKept, None)],
+            other => panic!("{other:?}"),
         }
     })
     .await;

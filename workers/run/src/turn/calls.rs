@@ -13,6 +13,7 @@ use crate::tools::{Builtin, ToolOutput, ToolState, Workshop, args};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use ipc_proto::Body;
 use ipc_proto::chat::Block;
+use ipc_proto::edges::app_bridge::McpResult;
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::reply::ReplyPart;
 use serde_json::Value;
@@ -22,6 +23,9 @@ use std::time::Instant;
 const SIDE_BY_SIDE: usize = 8;
 /// Bytes of a result that are recorded and shown to people.
 const MAX_PREVIEW: usize = 4096;
+/// Added to a result whose app found no place in the reply.
+const APP_LEFT_OUT: &str =
+    "[This result's interactive view is not shown: the reply holds as many parts as it can.]";
 /// Bytes of a progress message that are passed on.
 const MAX_MESSAGE: usize = 1024;
 
@@ -61,9 +65,7 @@ impl<W: Workers> Hands<'_, W> {
         let (result, part) = match (self.target(&call.name), parsed) {
             (Err(told), _) | (_, Err(told)) => (self.bounded(ToolOutput::rejected(told)), None),
             (Ok(Target::Builtin(tool)), Ok(arguments)) => self.builtin(*tool, arguments).await?,
-            (Ok(Target::Mcp(origin)), Ok(arguments)) => {
-                (self.mcp(&id, origin, &arguments).await?, None)
-            }
+            (Ok(Target::Mcp(origin)), Ok(arguments)) => self.mcp(&id, origin, &arguments).await?,
         };
         let text = result.text();
         let preview = cut(&self.recordable(&text), MAX_PREVIEW).to_owned();
@@ -106,7 +108,12 @@ impl<W: Workers> Hands<'_, W> {
         Ok((self.bounded(called.output), called.part))
     }
 
-    async fn mcp(&self, id: &str, origin: &Origin, arguments: &Value) -> Result<Bounded, Failure> {
+    async fn mcp(
+        &self,
+        id: &str,
+        origin: &Origin,
+        arguments: &Value,
+    ) -> Result<(Bounded, Option<ReplyPart>), Failure> {
         let cancelled = || ToolOutput {
             state: ToolState::Cancelled,
             ..ToolOutput::error("The run was cancelled.".into())
@@ -116,14 +123,14 @@ impl<W: Workers> Hands<'_, W> {
         }
         let start = self.workers.call(&origin.server, &origin.tool, arguments);
         let Ok(call) = self.unless_cancelled(start).await else {
-            return Ok(self.bounded(cancelled()));
+            return Ok((self.bounded(cancelled()), None));
         };
         let mut call = call?;
         loop {
             // Silence and total time are bounded by the app-bridge, an app-bridge that hangs by the
             // supervisor's heartbeat. Leaving here drops the call, which cancels it at the server.
             let Ok(event) = self.unless_cancelled(call.next()).await else {
-                return Ok(self.bounded(cancelled()));
+                return Ok((self.bounded(cancelled()), None));
             };
             match event? {
                 McpEvent::Progress {
@@ -140,7 +147,11 @@ impl<W: Workers> Hands<'_, W> {
                     })
                     .await?;
                 }
-                McpEvent::Ended(Ok(result)) => {
+                McpEvent::Ended(Ok(mut result)) => {
+                    let app = match result.app.take() {
+                        Some(app) => self.enter(*app, &mut result).await?,
+                        None => None,
+                    };
                     let spill = self.spill();
                     // Scaling a picture takes long enough to make the heartbeat late.
                     let bounded =
@@ -150,7 +161,7 @@ impl<W: Workers> Hands<'_, W> {
                             "The result could not be read.".to_owned(),
                         ))
                     };
-                    return Ok(bounded.unwrap_or_else(broken));
+                    return Ok((bounded.unwrap_or_else(broken), app));
                 }
                 McpEvent::Ended(Err(denied)) => {
                     let state = match denied.code.as_str() {
@@ -158,13 +169,31 @@ impl<W: Workers> Hands<'_, W> {
                         "mcp_call_cancelled" => ToolState::Cancelled,
                         _ => ToolState::Error,
                     };
-                    return Ok(self.bounded(ToolOutput {
+                    let output = ToolOutput {
                         state,
                         ..ToolOutput::error(denied.to_string())
-                    }));
+                    };
+                    return Ok((self.bounded(output), None));
                 }
             }
         }
+    }
+
+    /// Gives an app its place in the reply. Where there is none left, the model is told; nothing
+    /// else of the result changes.
+    async fn enter(
+        &self,
+        app: ReplyPart,
+        result: &mut McpResult,
+    ) -> Result<Option<ReplyPart>, Failure> {
+        self.has_apps.set(true);
+        if self.workers.enter(&app).await? {
+            return Ok(Some(app));
+        }
+        result.content.push(Block::Text {
+            text: APP_LEFT_OUT.to_owned(),
+        });
+        Ok(None)
     }
 
     fn bounded(&self, output: ToolOutput) -> Bounded {

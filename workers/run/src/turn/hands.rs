@@ -36,6 +36,8 @@ pub(super) struct Hands<'a, W> {
     pub(super) catalog: OnceCell<Catalog>,
     /// Parts that the listener was told of.
     pub(super) announced: RefCell<HashSet<String>>,
+    /// A result came with an app, which the app-bridge keeps only when told to.
+    pub(super) has_apps: Cell<bool>,
     /// MCP servers that may claim continuations.
     pub(super) claim_servers: &'a [String],
     /// One of them was called.

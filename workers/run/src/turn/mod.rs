@@ -33,11 +33,12 @@ use ipc_proto::edges::control::{RunStatus, TurnInput};
 use ipc_proto::edges::egress::FinishReason;
 use ipc_proto::edges::events::{MAX_PIECE, RunEvent};
 use ipc_proto::edges::store::{RunCommit, RunFailure};
-use ipc_proto::reply::{MAX_PARTS, ReplyPart};
+use ipc_proto::reply::{MAX_PARTS, ReplyPart, failure_message};
 use ipc_proto::{Body, RunId};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// How long the MCP servers may take to list their tools; slower ones are left out of the turn.
 const LISTING_TIME: Duration = Duration::from_secs(60);
@@ -136,6 +137,7 @@ pub async fn run<W: Workers>(
         cancel,
         catalog: OnceCell::new(),
         announced: RefCell::default(),
+        has_apps: Cell::new(false),
         claim_servers: job.claim_servers,
         may_have_claimed: Cell::new(false),
         url: endpoint.as_ref().map(|endpoint| endpoint.url().clone()),
@@ -378,6 +380,7 @@ impl<W: Workers> Turn<'_, W> {
             .map_err(discard)?
             .map_err(lost)?;
         parts.truncate(MAX_PARTS);
+        self.keep_apps(&mut parts).await.map_err(lost)?;
         // With the two of this turn, more would fall out of the history's window at once.
         let older = self.preceding.len().saturating_sub(MAX_HISTORY - 2);
         let mut messages: Vec<ChatMessage> =
@@ -446,6 +449,33 @@ impl<W: Workers> Turn<'_, W> {
         }
     }
 
+    /// Before the commit, so that a reply never names an app that its keeper lets go. Apps that
+    /// can't be kept are failures in their places; the text is worth delivering without them.
+    async fn keep_apps(&self, parts: &mut [ReplyPart]) -> Result<(), Lost> {
+        if !self.hands.has_apps.get() {
+            return Ok(());
+        }
+        let kept = parts.iter().filter_map(|part| match part {
+            ReplyPart::McpApp { invocation_id, .. } => Some(invocation_id.clone()),
+            _ => None,
+        });
+        if self.hands.workers.keep_apps(kept.collect()).await? {
+            return Ok(());
+        }
+        let code = "app_resource_invalid";
+        for part in parts {
+            if let ReplyPart::McpApp { id, .. } = part {
+                *part = ReplyPart::Failure {
+                    id: Uuid::new_v4().to_string(),
+                    code: code.to_owned(),
+                    message: failure_message(code).to_owned(),
+                    related_part_id: Some(id.clone()),
+                };
+            }
+        }
+        Ok(())
+    }
+
     async fn tell_finish(&self, parts: Vec<ReplyPart>) {
         let text = Body::pack(self.shown.clone().into_bytes());
         let parts = serde_json::to_vec(&parts);
@@ -483,6 +513,14 @@ impl<W: Workers> Turn<'_, W> {
             && let Err(lost) = self.hands.workers.discard().await
         {
             tracing::warn!("published files were not taken back: {lost}");
+        }
+        // What was not kept goes by itself when the run's channel ends.
+        if published == Published::Discard
+            && self.hands.has_apps.get()
+            && !gone("app-bridge")
+            && let Err(lost) = self.hands.workers.keep_apps(Vec::new()).await
+        {
+            tracing::warn!("the run's apps were not taken back: {lost}");
         }
         let record = RunFailure {
             cancelled: failure.is_cancelled(),

@@ -6,7 +6,7 @@ use ipc_proto::chat::{Block, ChatMessage, ChatRole, ModelRequest};
 use ipc_proto::edges::app_bridge::McpResult;
 use ipc_proto::edges::control::RunStatus;
 use ipc_proto::edges::events::RunEvent;
-use ipc_proto::reply::MAX_PARTS;
+use ipc_proto::reply::{MAX_PARTS, ReplyPart};
 use serde_json::json;
 
 fn results(request: &ModelRequest) -> Vec<(String, String, bool)> {
@@ -255,6 +255,91 @@ async fn mcp_tools_keep_their_server_their_progress_and_their_failures() {
     let events = fake.events.borrow();
     let passed_on = |event: &RunEvent| matches!(event, RunEvent::ToolProgress { message: Some(m), .. } if m.len() == 1024);
     assert!(events.iter().any(passed_on));
+}
+
+fn with_app(id: &str) -> Vec<McpEvent> {
+    let content = vec![Block::Text { text: "ok".into() }];
+    vec![McpEvent::Ended(Ok(McpResult {
+        content,
+        structured: None,
+        is_error: false,
+        app: Some(Box::new(fake::app(id))),
+    }))]
+}
+
+/// A turn whose calls each bring an app.
+fn with_apps(count: usize) -> Fake {
+    let mut calls: Vec<Step> = (0..count)
+        .map(|n| call(&n.to_string(), "echo", json!({})))
+        .collect();
+    calls.push(wants());
+    let fake = Fake::answering([calls, vec![text("done"), done()]]);
+    fake.tools.borrow_mut().push(echo_tool("s"));
+    let answers = (0..count).map(|n| with_app(&format!("app-{n}")));
+    fake.mcp.borrow_mut().extend(answers);
+    fake
+}
+
+#[tokio::test]
+async fn an_app_is_told_of_once_kept_before_the_commit_and_part_of_the_reply() {
+    let fake = with_apps(1);
+    Bench::new().run(&fake).await;
+    assert_eq!(fake.commit().parts, [fake::app("app-0")]);
+    let log = fake.log();
+    let at = |what: &str| log.iter().position(|line| line == what).unwrap();
+    assert!(at("enter app-0") < at("finalise"));
+    assert!(at("finalise") < at("keep app-0") && at("keep app-0") < at("commit"));
+    let events = fake.events.borrow();
+    let parts = events
+        .iter()
+        .filter(|event| matches!(event, RunEvent::Part { .. }));
+    assert_eq!(parts.count(), 1);
+}
+
+#[tokio::test]
+async fn an_app_without_a_place_is_said_to_the_model_and_not_kept() {
+    let fake = with_apps(MAX_PARTS + 1);
+    Bench::new().run(&fake).await;
+    assert_eq!(fake.commit().parts.len(), MAX_PARTS);
+    let requests = fake.requests.borrow();
+    let told = results(&requests[1]);
+    assert_eq!((told[0].1.as_str(), told[0].2), ("ok", false));
+    assert!(told[MAX_PARTS].1.starts_with("ok") && told[MAX_PARTS].1.contains("not shown"));
+    let kept = fake
+        .log()
+        .into_iter()
+        .find(|line| line.starts_with("keep "));
+    assert!(!kept.unwrap().contains(&format!("app-{MAX_PARTS}")));
+}
+
+#[tokio::test]
+async fn apps_that_can_not_be_kept_are_failures_in_their_places() {
+    let fake = with_apps(2);
+    fake.apps_lost.set(true);
+    assert_eq!(Bench::new().run(&fake).await.status, RunStatus::Succeeded);
+    let parts = fake.commit().parts;
+    assert_eq!(parts.len(), 2);
+    assert!(parts.iter().all(|part| matches!(
+        part, ReplyPart::Failure { code, .. } if code == "app_resource_invalid")));
+}
+
+#[tokio::test]
+async fn a_turn_that_fails_takes_its_apps_back() {
+    let fake = with_apps(1);
+    *fake.lose.borrow_mut() = Some(("commit", "store"));
+    Bench::new().run(&fake).await;
+    // Whether that commit stands is not known, so what it names stays.
+    assert_eq!(
+        fake.log()
+            .iter()
+            .filter(|line| line.starts_with("keep"))
+            .count(),
+        1
+    );
+    let fake = with_apps(1);
+    *fake.lose.borrow_mut() = Some(("finalise", "artifact"));
+    Bench::new().run(&fake).await;
+    assert!(fake.log().contains(&"keep ".to_owned()));
 }
 
 #[tokio::test]

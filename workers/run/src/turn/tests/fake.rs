@@ -88,6 +88,22 @@ pub(super) fn echo_tool(server: &str) -> McpTool {
     }
 }
 
+pub(super) fn app(id: &str) -> ReplyPart {
+    ReplyPart::McpApp {
+        id: id.to_owned(),
+        invocation_id: id.to_owned(),
+        connection_id: "c".into(),
+        server_name: "s".into(),
+        tool_name: "echo".into(),
+        resource_uri: "ui://s/echo".into(),
+        media_type: "text/html;profile=mcp-app".into(),
+        protocol_version: "2026-01-26".into(),
+        title: None,
+        description: None,
+        expires_at: None,
+    }
+}
+
 pub(super) fn attachment(content: &str) -> ReplyPart {
     ReplyPart::Attachment {
         id: format!("part-{content}"),
@@ -198,6 +214,8 @@ pub(super) struct Fake {
     dying: tokio::sync::Notify,
     pub(super) streams_dropped: Rc<Cell<u32>>,
     pub(super) calls_dropped: Rc<Cell<u32>>,
+    /// Apps can't be kept.
+    pub(super) apps_lost: Cell<bool>,
 }
 
 impl Fake {
@@ -368,6 +386,13 @@ impl Artifacts for Fake {
     async fn discard(&self) -> Result<(), Lost> {
         self.note("discard".into())
     }
+    async fn enter(&self, part: &ReplyPart) -> Result<bool, Lost> {
+        self.note(format!("enter {}", part.id()))?;
+        let mut parts = self.parts.borrow_mut();
+        let room = parts.len() < MAX_PARTS;
+        parts.extend(room.then(|| part.clone()));
+        Ok(room)
+    }
 }
 
 pub(super) struct FakeCall {
@@ -428,6 +453,10 @@ impl Mcp for Fake {
             ended: false,
             dropped: self.calls_dropped.clone(),
         })
+    }
+    async fn keep_apps(&self, invocations: Vec<String>) -> Result<bool, Lost> {
+        self.note(format!("keep {}", invocations.join(" ")))?;
+        Ok(!self.apps_lost.get())
     }
 }
 
