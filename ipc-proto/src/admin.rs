@@ -122,6 +122,11 @@ pub enum Ask {
         /// Opaque id.
         id: String,
     },
+    /// Something about apps and MCP servers.
+    Inspect {
+        /// What.
+        what: crate::apps::Inspect,
+    },
     /// Where the configuration's values come from.
     Config,
     /// Something of the web console's logins.

@@ -490,6 +490,16 @@ fn vectors() -> Vectors {
             }],
         },
     ]);
+    all.add(vec![ToWorker::Stub {
+        pid: 4711,
+        started: 99,
+    }]);
+    all.add(vec![delivery::Request::Present {
+        destination: scope().delivery,
+        run: scope().run,
+        title: text("t"),
+        part: body(),
+    }]);
     all
 }
 

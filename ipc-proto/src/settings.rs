@@ -234,6 +234,20 @@ pub struct AppBridgeSettings {
     /// MCP Apps.
     #[serde(default)]
     pub apps: AppsSettings,
+    /// The gateway; none while it is off.
+    #[serde(default)]
+    pub gateway: Option<GatewaySettings>,
+}
+
+/// Settings of the gateway for agents that are not ours.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewaySettings {
+    /// `tools.gateway.maxSessions`.
+    pub max_sessions: usize,
+    /// `tools.gateway.maxBackends`.
+    pub max_backends: usize,
+    /// There is a console that shows apps.
+    pub shows_apps: bool,
 }
 
 /// Settings of the OpenAI-compatible channel (facts 2.3).
@@ -262,6 +276,9 @@ pub struct ConsoleSettings {
     pub models: Vec<String>,
     /// Largest reply file in bytes.
     pub max_reply_bytes: u64,
+    /// Apps of MCP servers are shown.
+    #[serde(default)]
+    pub shows_apps: bool,
 }
 
 /// Settings of the webhook channel (facts 2.2).
@@ -344,8 +361,10 @@ pub struct RunSettings {
 /// Settings of the continuation worker (spec s1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContinuationSettings {
-    /// Scheme, host and port that stored addresses begin with.
-    pub base_url: String,
+    /// `continuations.host`, as it stands in the addresses that are given out.
+    pub host: String,
+    /// `continuations.port`; the listener's own counts.
+    pub port: u16,
     /// `continuations.limits.maxActiveRecords`.
     pub max_active_records: u64,
     /// `continuations.limits.maxActivePerOrigin`.

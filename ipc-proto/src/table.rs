@@ -124,6 +124,7 @@ pub const RULES: &[Rule] = &[
     rule(0x0108, "Shutdown", MONOD, Serving, MANY, (0, 0)),
     rule(0x0109, "ServerExited", MONOD, Serving, MANY, (0, 0)),
     rule(0x010a, "Operate", MONOD, Serving, MANY, (0, 0)),
+    rule(0x010b, "Stub", MONOD, Serving, MANY, (1, 1)),
     rule(0x0181, "RunStarted", MONOD, Serving, MANY, (1, 1)),
     rule(0x0182, "RunRefused", MONOD, Serving, MANY, (0, 0)),
     rule(0x0183, "ServerStarted", MONOD, Serving, MANY, (3, 3)),
@@ -233,7 +234,7 @@ pub const RULES: &[Rule] = &[
     rule(0x0502, "CallTool", RUN, Serving, MANY, (0, 1)),
     rule(0x0510, "App", CONSOLE, Serving, MANY, (0, 1)),
     rule(0x0511, "Inspect", MONOD, Serving, MANY, (0, 1)),
-    rule(0x0512, "KeepApps", RUN, Serving, ONCE, (0, 0)),
+    rule(0x0512, "KeepApps", RUN, Serving, MANY, (0, 0)),
     rule(0x0581, "Tools", BRIDGE, Serving, MANY, (0, 1)),
     rule(0x0582, "Progress", BRIDGE, Serving, MANY, (0, 0)),
     rule(0x0583, "Result", BRIDGE, Serving, MANY, (0, 1)),
@@ -272,6 +273,7 @@ pub const RULES: &[Rule] = &[
     // delivery
     rule(0x0a01, "Reach", CONTINUATION, Serving, MANY, (0, 0)),
     rule(0x0a02, "Deliver", CONTINUATION, Serving, MANY, (0, 1)),
+    rule(0x0a03, "Present", BRIDGE, Serving, MANY, (0, 1)),
     rule(
         0x0a81,
         "Reachable",

@@ -106,6 +106,8 @@ impl Bench {
             transport,
             shared: false,
             per_run: false,
+            claims: false,
+            apps: None,
         };
         let http = Some(web::client().unwrap());
         let servers = Arc::new(Servers::new(

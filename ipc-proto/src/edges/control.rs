@@ -263,6 +263,14 @@ messages! {
             /// Why.
             refusal: Refusal,
         } = 0x0188,
+        /// To the app-bridge: somebody of the daemon's own user has connected to the gateway. One
+        /// descriptor: the connection.
+        Stub {
+            /// The process at its other end.
+            pid: u32,
+            /// When that process was started, in clock ticks since the machine's start.
+            started: u64,
+        } = 0x010b,
     }
 }
 

@@ -2,7 +2,7 @@
 //! that channel (spec s1, "Synthesis and delivery").
 
 use crate::Body;
-use crate::ids::ConversationId;
+use crate::ids::{ConversationId, RunId};
 use crate::message::Edge;
 use crate::messages;
 use serde::{Deserialize, Serialize};
@@ -22,6 +22,9 @@ impl Edge for Delivery {
 
 /// Largest text in bytes: 200,000 characters.
 pub const MAX_TEXT: usize = 800_000;
+
+/// Largest part of [`Request::Present`] in bytes.
+pub const MAX_PART: usize = 64 << 10;
 
 /// What the destination itself said of one piece of the text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +61,17 @@ messages! {
             /// UTF-8 text, at most [`MAX_TEXT`].
             text: Body,
         } = 0x0a02,
+        /// Shows an app of an agent that is not ours, in a thread that is begun for it.
+        Present {
+            /// The physical conversation.
+            destination: ConversationId,
+            /// What the app belongs to.
+            run: RunId,
+            /// The thread's title while it has none, ≤ 80 characters.
+            title: String,
+            /// JSON of a [`crate::reply::ReplyPart::McpApp`].
+            part: Body,
+        } = 0x0a03,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The admin socket: the one named socket of the system.
+//! The admin socket: with the gateway's ([`crate::stubs`]) the only named socket of the system.
 
 use crate::input::Input;
 use crate::operator::answer;
@@ -48,9 +48,9 @@ pub(crate) enum SocketError {
     },
 }
 
-/// Binds the socket, mode 0600 from its first moment. A left-over of an ended daemon is replaced;
+/// Binds a socket, mode 0600 from its first moment. A left-over of an ended daemon is replaced;
 /// anything else at the path refuses the start.
-pub(crate) fn listen_at(path: &Path) -> Result<OwnedFd, SocketError> {
+pub(crate) fn listen_at(path: &Path, kind: SockType) -> Result<OwnedFd, SocketError> {
     let failed = |source: io::Error| SocketError::Io {
         path: path.to_owned(),
         source,
@@ -59,7 +59,7 @@ pub(crate) fn listen_at(path: &Path) -> Result<OwnedFd, SocketError> {
     let address = UnixAddr::new(path).map_err(errno)?;
     let new_socket = || {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        socket(AddressFamily::Unix, SockType::SeqPacket, flags, None).map_err(errno)
+        socket(AddressFamily::Unix, kind, flags, None).map_err(errno)
     };
     match std::fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {}

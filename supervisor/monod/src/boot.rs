@@ -7,11 +7,13 @@ use crate::handover::{FORMAT, Handover, Left, Luggage};
 use crate::input::Input;
 use crate::launch::{Launcher, Ownership};
 use crate::programs::Programs;
+use crate::stubs;
 use crate::supervisor::{Parts, Supervisor, TICK};
 use crate::systemd;
 use crate::upgrade::Own;
 use ipc_proto::Role;
 use mono_config::Config;
+use nix::sys::socket::SockType;
 use nix::unistd::{Gid, Uid, chown};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, Permissions};
@@ -140,7 +142,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
     }
     prepare(&config, &places, launcher.ownership())?;
     launcher.enforce_memory();
-    let (admin, ours, listeners, mut taken) = if arguments.take_over {
+    let gateway_at = socket.with_file_name(GATEWAY);
+    let (admin, ours, listeners, gateway, mut taken) = if arguments.take_over {
         let Handover {
             left,
             mut luggage,
@@ -150,7 +153,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         for (role, listener) in &left.listeners {
             open.insert(*role, TcpListener::from(luggage.take(*listener)?));
         }
-        (admin, ours, open, Some((left, luggage)))
+        let gateway = left.gateway.map(|gateway| luggage.take(gateway));
+        (
+            admin,
+            ours,
+            open,
+            gateway.transpose()?,
+            Some((left, luggage)),
+        )
     } else {
         clear_scratch(&places.scratch);
         let mut passed = systemd::passed_sockets()?;
@@ -159,13 +169,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         // away.
         let (admin, ours) = match passed.remove("admin") {
             Some(admin) => (admin::checked(admin)?, false),
-            None => (admin::listen_at(&socket)?, true),
+            None => (admin::listen_at(&socket, SockType::SeqPacket)?, true),
+        };
+        let gateway = match config.tools.gateway.enabled {
+            true => Some(admin::listen_at(&gateway_at, SockType::Stream)?),
+            false => None,
         };
         if let Some(name) = passed.keys().next() {
             return Err(BootError::Passed(name.clone()));
         }
-        (admin, ours, listeners, None)
+        (admin, ours, listeners, gateway, None)
     };
+    let offers = gateway.is_some();
     let own = Own::read()?;
     let parts = Parts {
         config,
@@ -174,6 +189,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         places,
         launcher,
         listeners,
+        gateway,
         own: own.clone(),
     };
     let ended = live(parts, &admin, &socket, taken.take())?;
@@ -193,9 +209,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
     if ours {
         let _ = std::fs::remove_file(&socket);
     }
+    if offers {
+        let _ = std::fs::remove_file(&gateway_at);
+    }
     tracing::info!("stopped");
     Ok(())
 }
+
+/// The gateway's socket, beside the admin socket.
+const GATEWAY: &str = "gateway.sock";
 
 /// Runs the loop until its end, with what an earlier image left.
 fn live(
@@ -218,6 +240,11 @@ fn live(
             }
         }
         tracing::info!("admin socket at {}", socket.display());
+        if let Some(gateway) = &parts.gateway {
+            stubs::accept(gateway.try_clone()?, tell.clone())?;
+            let place = socket.with_file_name(GATEWAY);
+            tracing::info!("gateway's socket at {}", place.display());
+        }
         let mut supervisor = Supervisor::new(parts, tell);
         if let Some((left, luggage)) = taken {
             supervisor.take_over_from(left, luggage)?;
@@ -276,6 +303,7 @@ fn places(config: &Config) -> Result<Places, BootError> {
             false => continuations.state_dir.clone(),
         },
         store: state.join("store"),
+        apps: state.join("apps"),
         artifacts: real(&config.artifacts.dir)?,
         scratch: state.join("run"),
         workspace,
@@ -304,6 +332,7 @@ fn prepare(config: &Config, places: &Places, ownership: &Ownership) -> Result<()
     for (path, role, mode) in [
         (&places.store, Role::Store, 0o700),
         (&places.artifacts, Role::Artifact, 0o700),
+        (&places.apps, Role::AppBridge, 0o700),
         (&places.continuations, Role::Continuation, 0o700),
     ] {
         if role == Role::Continuation && !config.continuations.enabled {

@@ -7,12 +7,14 @@ use ipc_proto::Role;
 use ipc_proto::callbacks::CallbackHosts;
 use ipc_proto::rooms::Reserved;
 use ipc_proto::settings::{
-    AppBridgeSettings, ArtifactSettings, ConsoleSettings, ContinuationSettings, EgressSettings,
-    McpServerSettings, McpTransport, ModelChoice, NamedRouteSettings, OpenaiSettings,
-    ProviderSettings, RoleSettings, RunSettings, StoreSettings, WebhookEndpoint, WebhookSettings,
-    Wire,
+    AppBridgeSettings, AppRule, AppsSettings, ArtifactSettings, ConsoleSettings,
+    ContinuationSettings, EgressSettings, GatewaySettings, McpServerSettings, McpTransport,
+    ModelChoice, NamedRouteSettings, OpenaiSettings, ProviderSettings, RoleSettings, RunSettings,
+    ServerApps, StoreSettings, Verdict, WebhookEndpoint, WebhookSettings, Wire,
 };
-use mono_config::{Config, McpTransport as Transport, SecretSource, Wire as ConfigWire};
+use mono_config::{
+    AppDecision, Config, McpTransport as Transport, SecretSource, Wire as ConfigWire,
+};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
 use std::collections::BTreeMap;
@@ -77,6 +79,8 @@ pub(crate) enum ComposeError {
 pub(crate) struct Places {
     pub(crate) store: PathBuf,
     pub(crate) artifacts: PathBuf,
+    /// Apps of MCP servers.
+    pub(crate) apps: PathBuf,
     pub(crate) continuations: PathBuf,
     /// Scratch directories, one per run worker or server.
     pub(crate) scratch: PathBuf,
@@ -177,7 +181,10 @@ pub(crate) fn compose(
             ],
         )),
         Role::Egress => egress(config),
-        Role::AppBridge => Ok((RoleSettings::AppBridge(app_bridge(config)), vec![])),
+        Role::AppBridge => Ok((
+            RoleSettings::AppBridge(app_bridge(config)),
+            vec![("state".into(), folder("the folder of apps", &places.apps)?)],
+        )),
         Role::ChannelOpenai => openai(config, listener),
         Role::ChannelConsole => Ok((
             RoleSettings::ChannelConsole(console(config)),
@@ -276,6 +283,11 @@ fn may_claim(config: &Config, server: &str) -> bool {
     config.continuations.enabled && selected.iter().any(|name| name == server)
 }
 
+/// Where nobody could see an app, servers are told of none.
+fn shows_apps(config: &Config) -> bool {
+    config.apps.enabled && config.console.enabled
+}
+
 fn app_bridge(config: &Config) -> AppBridgeSettings {
     let plain = |headers: &BTreeMap<String, mono_config::Secret>| {
         headers
@@ -303,14 +315,35 @@ fn app_bridge(config: &Config) -> AppBridgeSettings {
             shared: server.shared,
             per_run: tools.mcp_request_context_servers.contains(name) || may_claim(config, name),
             claims: may_claim(config, name),
-            apps: None,
+            apps: (shows_apps(config) && server.apps.enabled).then_some(ServerApps {
+                exact_results: server.apps.exact_results,
+                webrtc: server.apps.webrtc,
+            }),
         })
         .collect();
+    let rule = |rule: &mono_config::AppRule| AppRule {
+        tool: rule.tool.clone(),
+        decision: match rule.decision {
+            AppDecision::Allow => Verdict::Allow,
+            AppDecision::Ask => Verdict::Ask,
+            AppDecision::Deny => Verdict::Deny,
+        },
+    };
     AppBridgeSettings {
         servers,
         call_timeout_ms: tools.mcp_call_timeout_ms,
         call_max_total_ms: tools.mcp_call_max_total_timeout_ms,
-        apps: Default::default(),
+        apps: AppsSettings {
+            max_age_days: config.artifacts.retention.max_age_days,
+            allowed_origins: config.apps.allowed_origins.clone(),
+            clipboard: config.apps.clipboard_write,
+            rules: config.apps.rules.iter().map(rule).collect(),
+        },
+        gateway: tools.gateway.enabled.then_some(GatewaySettings {
+            max_sessions: tools.gateway.max_sessions,
+            max_backends: tools.gateway.max_backends,
+            shows_apps: config.console.enabled,
+        }),
     }
 }
 
@@ -421,6 +454,7 @@ fn console(config: &Config) -> ConsoleSettings {
         model,
         models,
         max_reply_bytes: MAX_REPLY_FILE,
+        shows_apps: shows_apps(config),
     }
 }
 

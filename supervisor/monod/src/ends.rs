@@ -158,7 +158,12 @@ impl Supervisor {
         match role {
             Role::Store if current => self.store = None,
             Role::Artifact if current => self.artifact = None,
-            Role::AppBridge => self.end_servers_of(id),
+            Role::AppBridge => {
+                if current {
+                    self.bridge = None;
+                }
+                self.end_servers_of(id);
+            }
             _ => {}
         }
         if let Some(slot) = self.slots.iter_mut().find(|s| s.successor == Some(id)) {

@@ -50,6 +50,9 @@ pub(crate) struct Left {
     pub(crate) next_server: u64,
     pub(crate) next_ping: u64,
     pub(crate) listeners: Vec<(Role, Packed)>,
+    /// The gateway's socket.
+    #[serde(default)]
+    pub(crate) gateway: Option<Packed>,
     pub(crate) slots: Vec<SlotLeft>,
     pub(crate) processes: Vec<ProcessLeft>,
     pub(crate) runs: Vec<RunLeft>,
@@ -323,6 +326,7 @@ mod tests {
             next_server: 5,
             next_ping: 6,
             listeners: vec![],
+            gateway: None,
             slots: vec![],
             processes: vec![],
             runs: vec![],

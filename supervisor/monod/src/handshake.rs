@@ -106,6 +106,9 @@ impl Supervisor {
             Role::Artifact => {
                 self.artifact = self.grant_client(id, EdgeName::Artifact, Role::Artifact);
             }
+            Role::AppBridge => {
+                self.bridge = self.grant_client(id, EdgeName::AppBridge, Role::AppBridge);
+            }
             Role::Continuation => {
                 self.health = None;
                 self.continuation =

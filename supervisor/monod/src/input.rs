@@ -1,6 +1,7 @@
 //! Everything that happens to the supervisor, in one queue: it decides one thing at a time.
 
 use crate::process::Source;
+use crate::stubs::Arrival;
 use crate::violations::Event;
 use ipc_proto::RunId;
 use ipc_proto::admin::{Admin, Ask};
@@ -65,6 +66,8 @@ pub(crate) enum Input {
         request: u64,
         result: Result<serde_json::Value, Fault>,
     },
+    /// A stub has connected to the gateway.
+    Arrived(Arrival),
     /// Heartbeats and deadlines.
     Tick,
     /// The next look at the memory of runs and servers is due; the one before began then.

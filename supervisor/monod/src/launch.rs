@@ -327,6 +327,7 @@ impl Launcher {
         let state = match role {
             Role::Store => Some(self.places.store.clone()),
             Role::Artifact => Some(self.places.artifacts.clone()),
+            Role::AppBridge => Some(self.places.apps.clone()),
             Role::Continuation => Some(self.places.continuations.clone()),
             _ => None,
         };

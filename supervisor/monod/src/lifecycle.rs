@@ -40,6 +40,7 @@ impl Supervisor {
         match slot.role {
             Role::Store => self.store = None,
             Role::Artifact => self.artifact = None,
+            Role::AppBridge => self.bridge = None,
             Role::Continuation => self.continuation = None,
             _ => {}
         }

@@ -7,18 +7,22 @@ use ipc_proto::Role;
 use ipc_proto::edges::control::{EdgeName, Peer, ToWorker};
 
 /// Who gets a channel to whom. What may be said on it stands in the table of the wire.
-const LINKS: [(EdgeName, Role, Role); 6] = [
+const LINKS: [(EdgeName, Role, Role); 8] = [
     // Results go out through `egress`; to which hosts, in what it was told.
     (EdgeName::Egress, Role::Egress, Role::ChannelWebhook),
     // Threads, messages and logins of the console.
     (EdgeName::Store, Role::Store, Role::ChannelConsole),
     // Reply files of the console's conversations.
     (EdgeName::Artifact, Role::Artifact, Role::ChannelConsole),
+    // Apps that the console shows.
+    (EdgeName::AppBridge, Role::AppBridge, Role::ChannelConsole),
     // What became of a run, latest histories, and what is entered into them later.
     (EdgeName::Store, Role::Store, Role::Continuation),
     // Answers that come later.
     (EdgeName::Delivery, Role::ChannelConsole, Role::Continuation),
     (EdgeName::Delivery, Role::ChannelWebhook, Role::Continuation),
+    // Apps of agents that are not ours.
+    (EdgeName::Delivery, Role::ChannelConsole, Role::AppBridge),
 ];
 
 impl Supervisor {
@@ -30,6 +34,9 @@ impl Supervisor {
             .filter(|(_, owner, asker)| role == *owner || role == *asker);
         for (edge, owner, asker) in due {
             if asker == Role::ChannelWebhook && !self.sends_results() {
+                continue;
+            }
+            if asker == Role::AppBridge && !self.config.tools.gateway.enabled {
                 continue;
             }
             // A new owner is for those too that finish what they began: they are owed the end.

@@ -31,6 +31,7 @@ mod servers;
 mod slot;
 mod status;
 mod stopping;
+mod stubs;
 mod supervisor;
 mod systemd;
 mod turns;

@@ -8,7 +8,7 @@ use crate::supervisor::Supervisor;
 use ipc_proto::admin::{Admin, Answer, Ask, JsonBody};
 use ipc_proto::channel::{Fault, Responder};
 use ipc_proto::edges::control::{MAX_TURN_INPUT, StartRun, Trigger, TurnInput};
-use ipc_proto::edges::{artifact, store};
+use ipc_proto::edges::{app_bridge, artifact, store};
 use ipc_proto::{Body, Client, ConversationId, Edge, RunId, VERSION_MAX, VERSION_MIN};
 use serde::Serialize;
 use serde_json::json;
@@ -235,6 +235,20 @@ impl Supervisor {
             } => self.letters(conversation, after, limit, Asker::Operator(responder)),
             Ask::Continuations { order } => {
                 self.operate_continuations(&order, Asker::Operator(responder));
+            }
+            Ask::Inspect { what } => {
+                let asker = Asker::Operator(responder);
+                let ask = match Body::pack_json(&what) {
+                    // No question is so long that it needs a descriptor.
+                    Ok((ask, None)) => ask,
+                    _ => return refuse(asker, invalid("the question is too long")),
+                };
+                let take = |reply| match reply {
+                    app_bridge::Reply::Inspected { answer } => Ok(Some(answer)),
+                    _ => Err(unexpected()),
+                };
+                let request = app_bridge::Request::Inspect { ask };
+                forward(self.bridge.clone(), request, take, asker);
             }
             Ask::Unpark { role } => {
                 let result = if self.unpark(&role) {

@@ -68,7 +68,7 @@ pub(crate) struct Process {
     pub(crate) role: Role,
     pub(crate) pid: i32,
     pub(crate) pidfd: OwnedFd,
-    /// Those that differ from ours, as the kernel told before it ran anything.
+    /// Those that differ from ours, as its launcher saw; `None` until it has told.
     pub(crate) namespaces: Option<Vec<&'static str>>,
     pub(crate) state: State,
     pub(crate) since: Instant,
@@ -142,7 +142,7 @@ impl Process {
             role,
             pid: child.pid,
             pidfd: child.pidfd,
-            namespaces: child.namespaces,
+            namespaces: None,
             state: State::Starting,
             since: Instant::now(),
             protocol: 0,

@@ -90,6 +90,7 @@ fn keep_fixed(running: &Config, new: &mut Config) -> Vec<&'static str> {
         artifacts.retention.max_count
     );
     fixed!("artifacts.retention.dryRun", artifacts.retention.dry_run);
+    fixed!("tools.gateway.enabled", tools.gateway.enabled);
     fixed!("openaiApi.enabled", openai_api.enabled);
     fixed!("openaiApi.host", openai_api.host);
     fixed!("openaiApi.port", openai_api.port);

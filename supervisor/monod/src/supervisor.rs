@@ -21,6 +21,7 @@ use crate::stopping::Stopping;
 use crate::systemd;
 use crate::upgrade::{Own, Upgrade};
 use crate::violations::{Ear, Violations};
+use ipc_proto::edges::app_bridge::AppBridge;
 use ipc_proto::edges::artifact::Artifact;
 use ipc_proto::edges::continuation::Continuation;
 use ipc_proto::edges::control::{FromWorker, ToWorker};
@@ -55,6 +56,8 @@ pub(crate) struct Parts {
     pub(crate) places: Places,
     pub(crate) launcher: Launcher,
     pub(crate) listeners: BTreeMap<Role, TcpListener>,
+    /// The gateway's socket.
+    pub(crate) gateway: Option<OwnedFd>,
     pub(crate) own: Own,
 }
 
@@ -66,6 +69,7 @@ pub(crate) struct Supervisor {
     pub(crate) places: Places,
     pub(crate) launcher: Launcher,
     pub(crate) listeners: BTreeMap<Role, TcpListener>,
+    pub(crate) gateway: Option<OwnedFd>,
     pub(crate) tell: mpsc::UnboundedSender<Input>,
     pub(crate) processes: HashMap<ProcessId, Process>,
     pub(crate) slots: Vec<Slot>,
@@ -74,6 +78,7 @@ pub(crate) struct Supervisor {
     pub(crate) servers: HashMap<u64, Server>,
     pub(crate) store: Option<Client<Store>>,
     pub(crate) artifact: Option<Client<Artifact>>,
+    pub(crate) bridge: Option<Client<AppBridge>>,
     pub(crate) continuation: Option<Client<Continuation>>,
     /// What the continuation worker said last.
     pub(crate) health: Option<serde_json::Value>,
@@ -126,6 +131,7 @@ impl Supervisor {
             places: parts.places,
             launcher: parts.launcher,
             listeners: parts.listeners,
+            gateway: parts.gateway,
             tell,
             processes: HashMap::new(),
             slots: roles.into_iter().map(Slot::new).collect(),
@@ -134,6 +140,7 @@ impl Supervisor {
             servers: HashMap::new(),
             store: None,
             artifact: None,
+            bridge: None,
             continuation: None,
             health: None,
             violations: 0,
@@ -210,6 +217,7 @@ impl Supervisor {
                 request,
                 result,
             } => self.looked(process, request, result),
+            Input::Arrived(arrival) => self.arrived(arrival),
             Input::Tick => self.tick(),
             Input::LookAtMemory { since } => self.look_again(since),
             Input::Memory { since, above } => self.memory_seen(since, above),

@@ -219,6 +219,7 @@ impl Supervisor {
         let listeners = listeners
             .map(|(role, listener)| (role, luggage.put(OwnedFd::from(listener))))
             .collect();
+        let gateway = self.gateway.map(|gateway| luggage.put(gateway));
         let slots = self.slots.into_iter().map(|slot| SlotLeft {
             role: slot.role,
             process: slot.process().map(|id| id.0),
@@ -251,6 +252,7 @@ impl Supervisor {
             next_server: self.next_server,
             next_ping: self.next_ping,
             listeners,
+            gateway,
             slots,
             processes,
             runs,
@@ -316,6 +318,9 @@ impl Supervisor {
         }
         if let Some(artifact) = self.serving(Role::Artifact) {
             self.artifact = self.grant_client(artifact, EdgeName::Artifact, Role::Artifact);
+        }
+        if let Some(bridge) = self.serving(Role::AppBridge) {
+            self.bridge = self.grant_client(bridge, EdgeName::AppBridge, Role::AppBridge);
         }
         if let Some(worker) = self.serving(Role::Continuation) {
             self.continuation =
@@ -390,7 +395,6 @@ impl Supervisor {
         let child = mono_sys::process::Child {
             pid: left.pid,
             pidfd: luggage.take(left.pidfd)?,
-            namespaces: left.namespaces.map(known_namespaces),
         };
         let mut open = |packed: Option<_>| packed.map(|p| luggage.take(p)).transpose();
         let streams = Streams {
@@ -399,6 +403,7 @@ impl Supervisor {
             begun: left.begun_line,
         };
         let mut process = Process::new(ProcessId(left.id), left.role, child, left.scratch);
+        process.namespaces = left.namespaces.map(known_namespaces);
         process.memory = left.memory;
         process.state = left.state;
         process.since = ago(left.age_ms);

@@ -4,7 +4,7 @@ use crate::input::Input;
 use crate::process::Source;
 use crate::supervisor::Supervisor;
 use ipc_proto::{Role, RunId};
-use policy::violation::{self, Heard, Violation};
+use policy::violation::{self, Arrival, Heard, Violation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io;
@@ -101,19 +101,23 @@ impl Ear {
         let tell = tell.clone();
         tokio::spawn(async move {
             let event = |event| Input::Forbidden { source, event };
-            let called = |violation| drop(tell.send(event(Event::Called(violation))));
-            if let Err(e) = ear.hear(called).await {
+            let heard = |heard| drop(tell.send(event(heard)));
+            if let Err(e) = ear.hear(heard).await {
                 let _ = tell.send(event(Event::Deaf(e.to_string())));
             }
         });
     }
 
     /// Until no process has the filter any more.
-    async fn hear(&self, called: impl Fn(Violation)) -> io::Result<()> {
+    async fn hear(&self, tell: impl Fn(Event)) -> io::Result<()> {
         let listener = match self.hearing() {
             Hearing::Listener(listener) => listener,
             Hearing::Awaited(socket) => match received(socket).await {
-                Ok(listener) => {
+                Ok(Arrival {
+                    listener,
+                    namespaces,
+                }) => {
+                    tell(Event::Listening(namespaces));
                     let listener = Arc::new(listener);
                     self.set(Hearing::Listener(Arc::clone(&listener)));
                     listener
@@ -130,7 +134,7 @@ impl Ear {
                 match violation::next(listener.get_ref())? {
                     Heard::Caught(caught) => {
                         // First, so that the name is known when the end is.
-                        called(caught.violation);
+                        tell(Event::Called(caught.violation));
                         caught.end()?;
                         // A run can make such calls faster than they are taken; the daemon has
                         // more to do.
@@ -154,7 +158,7 @@ fn registered(fd: Arc<OwnedFd>) -> io::Result<AsyncFd<Arc<OwnedFd>>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-async fn received(socket: Arc<OwnedFd>) -> io::Result<OwnedFd> {
+async fn received(socket: Arc<OwnedFd>) -> io::Result<Arrival> {
     let socket = registered(socket)?;
     loop {
         let mut ready = socket.readable().await?;
@@ -167,6 +171,8 @@ async fn received(socket: Arc<OwnedFd>) -> io::Result<OwnedFd> {
 /// What a listening task tells.
 #[derive(Debug)]
 pub(crate) enum Event {
+    /// It is listened to from now on; the namespaces of the process that are not ours.
+    Listening(Vec<&'static str>),
     /// A process made a forbidden call and is being ended.
     Called(Violation),
     /// Nothing is heard of the process any more.
@@ -178,6 +184,11 @@ impl Supervisor {
     pub(crate) fn forbidden(&mut self, source: Source, event: Event) {
         let Source { process, role, .. } = source;
         match event {
+            Event::Listening(namespaces) => {
+                if let Some(process) = self.processes.get_mut(&process) {
+                    process.namespaces = Some(namespaces);
+                }
+            }
             Event::Called(violation) => self.called(source, violation),
             Event::Deaf(why) => {
                 tracing::error!(role = %role, pid = source.pid, "its forbidden system calls can't be heard: {why}");
@@ -260,9 +271,13 @@ mod tests {
         let (ours, theirs) = violation::channel().unwrap();
         let ear = Ear::awaiting(ours);
         let (reader, mut writer) = io::pipe().unwrap();
-        violation::send(&theirs, &reader).unwrap();
+        violation::send(&theirs, &reader, &["mnt"]).unwrap();
         io::Write::write_all(&mut writer, b"x").unwrap();
-        ear.hear(|_| ()).await.unwrap_err();
+        let told = Mutex::new(Vec::new());
+        let hear = ear.hear(|event| told.lock().unwrap().push(event));
+        hear.await.unwrap_err();
+        let told = told.into_inner().unwrap();
+        assert!(matches!(&told[..], [Event::Listening(own)] if *own == ["mnt"]));
         assert!(matches!(ear.hearing(), Hearing::Listener(_)));
     }
 }

@@ -7,6 +7,7 @@
 
 use anyhow::{Context, ensure};
 use ipc_proto::edges::app_bridge::McpTool;
+use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::RunScope;
 use ipc_proto::settings::{McpServerSettings, McpTransport};
 use ipc_proto::{ConversationId, RunId};
@@ -24,7 +25,12 @@ use tokio_util::sync::CancellationToken;
 struct NoProcesses;
 
 impl Starter for NoProcesses {
-    async fn start(&self, name: &str, _run: Option<&RunId>) -> Result<Started, String> {
+    async fn start(
+        &self,
+        name: &str,
+        _run: Option<&RunId>,
+        _claim: Option<Claim>,
+    ) -> Result<Started, String> {
         Err(format!("{name} is no process"))
     }
 
@@ -42,6 +48,8 @@ async fn main() -> anyhow::Result<()> {
         },
         shared: false,
         per_run: false,
+        claims: false,
+        apps: None,
     };
     let limits = Limits {
         call_inactivity: Duration::from_secs(10),

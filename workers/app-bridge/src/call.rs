@@ -40,6 +40,15 @@ impl Connection {
     /// Each failure has a fixed code ([`CallError::code`]). A result that the tool itself marks as
     /// an error is a result.
     pub async fn call(&self, request: CallRequest) -> Result<McpResult, CallError> {
+        let result = self.call_raw(request).await?;
+        convert(result, &self.limits)
+    }
+
+    /// As [`Connection::call`], with the result as the server gave it.
+    ///
+    /// # Errors
+    /// As [`Connection::call`].
+    pub async fn call_raw(&self, request: CallRequest) -> Result<CallToolResult, CallError> {
         let mut result = self.run(request).await;
         if let Err(CallError::Gone { reason, .. }) = &mut result
             && let Some(end) = &self.carrier.end
@@ -55,7 +64,7 @@ impl Connection {
         result
     }
 
-    async fn run(&self, request: CallRequest) -> Result<McpResult, CallError> {
+    async fn run(&self, request: CallRequest) -> Result<CallToolResult, CallError> {
         let _permit = self.permits.try_acquire().map_err(|_| CallError::Busy {
             server: self.server.clone(),
         })?;
@@ -80,7 +89,7 @@ impl Connection {
                 patience: &mut patience,
             };
             match round.ask(params.clone(), &request.progress).await? {
-                Answer::Result(result) => return convert(*result, &self.limits),
+                Answer::Result(result) => return Ok(*result),
                 Answer::Question(question) => {
                     let (responses, state) = self.answer(*question)?;
                     params.input_responses = responses;

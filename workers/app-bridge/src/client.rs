@@ -2,6 +2,7 @@
 
 use crate::limits::{PROGRESS_TEXT_MAX, printable};
 use crate::watch::Stamp;
+use ipc_proto::apps::{EXTENSION, MEDIA_TYPE};
 use rmcp::ClientHandler;
 use rmcp::model::{
     ClientCapabilities, ClientConfig, Implementation, InputRequest, ProgressNotificationParam,
@@ -18,10 +19,17 @@ use tokio::sync::{Mutex, mpsc};
 pub const CLIENT_NAME: &str = "mono";
 
 /// What we declare. Minimal on purpose: neither sampling nor elicitation nor roots, so a server
-/// has nothing to ask for. MCP Apps are announced here, in `extensions`, once they are hosted.
-pub fn client_config() -> ClientConfig {
+/// has nothing to ask for. MCP Apps are announced where they are shown; newer servers are told with
+/// each request.
+pub fn client_config(apps: bool) -> ClientConfig {
+    let mut capabilities = ClientCapabilities::default();
+    if apps {
+        let about = json!({ "mimeTypes": [MEDIA_TYPE] });
+        let about = about.as_object().cloned().unwrap_or_default();
+        capabilities.extensions = Some([(EXTENSION.to_owned(), about)].into());
+    }
     ClientConfig::new(
-        ClientCapabilities::default(),
+        capabilities,
         Implementation::new(CLIENT_NAME, env!("CARGO_PKG_VERSION")),
     )
     .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
@@ -56,11 +64,13 @@ pub struct Host {
     pub routes: Routes,
     /// Set when the server says that its tools changed.
     pub tools_changed: Arc<AtomicBool>,
+    /// Its apps are shown.
+    pub apps: bool,
 }
 
 impl ClientHandler for Host {
     fn get_info(&self) -> ClientConfig {
-        client_config()
+        client_config(self.apps)
     }
 
     /// A report for a token that is not (or no longer) known is late: it is dropped.
@@ -109,10 +119,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_learns_our_name_and_no_capability() {
-        let config = serde_json::to_value(client_config()).unwrap();
+    fn a_server_learns_our_name_and_of_apps_where_they_are_shown() {
+        let config = serde_json::to_value(client_config(false)).unwrap();
         assert_eq!(config["clientInfo"]["name"], "mono");
         assert_eq!(config["capabilities"], json!({}));
+        let apps = serde_json::to_value(client_config(true)).unwrap();
+        assert_eq!(
+            apps["capabilities"],
+            json!({ "extensions": { "io.modelcontextprotocol/ui":
+                { "mimeTypes": ["text/html;profile=mcp-app"] } } })
+        );
         assert_eq!(config["protocolVersion"], "2025-11-25");
     }
 

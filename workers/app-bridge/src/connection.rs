@@ -5,7 +5,7 @@ use crate::client::{Host, Routes};
 use crate::ends::End;
 use crate::error::{ConnectError, ListError, Warning};
 use crate::limits::{CALLS_PER_CONNECTION, Limits};
-use crate::listing::{Listing, Next};
+use crate::listing::{Declared, Listed, Listing, Next};
 use crate::pipes::{LastLine, Overflow};
 use crate::watch::{Stamp, Watched};
 use ipc_proto::edges::app_bridge::McpTool;
@@ -72,6 +72,8 @@ pub struct Failed {
 /// A connection that the handshake made usable.
 #[derive(Debug)]
 pub struct Connection {
+    /// Names this connection and no other, whatever server is behind it.
+    pub(crate) id: String,
     pub(crate) server: String,
     pub(crate) peer: Peer<RoleClient>,
     pub(crate) routes: Routes,
@@ -81,7 +83,9 @@ pub struct Connection {
     pub(crate) permits: Semaphore,
     era: Era,
     tools_changed: Arc<AtomicBool>,
-    listed: Mutex<Option<(Vec<McpTool>, Vec<Warning>)>>,
+    listed: Mutex<Option<Listed>>,
+    /// Every tool of the latest listing, for what their results declare.
+    declared: std::sync::Mutex<Option<Arc<Vec<Declared>>>>,
     service: Mutex<RunningService<RoleClient, Host>>,
     broken: AtomicBool,
 }
@@ -104,6 +108,7 @@ impl Connection {
         let host = Host {
             routes: Routes::default(),
             tools_changed: Arc::default(),
+            apps: limits.apps,
         };
         let heard = Stamp::never();
         let late = Arc::new(AtomicBool::new(false));
@@ -130,6 +135,7 @@ impl Connection {
             .peer_info()
             .is_none_or(|info| info.protocol_version.has_initialize());
         Ok(Self {
+            id: uuid::Uuid::new_v4().simple().to_string(),
             server: server.to_owned(),
             peer,
             routes: host.routes,
@@ -144,9 +150,15 @@ impl Connection {
             },
             tools_changed: host.tools_changed,
             listed: Mutex::new(None),
+            declared: std::sync::Mutex::new(None),
             service: Mutex::new(service),
             broken: AtomicBool::new(false),
         })
+    }
+
+    /// Names this connection and no other.
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     /// The era that was agreed on; never [`Era::Unknown`].
@@ -186,14 +198,45 @@ impl Connection {
         let mut listed = self.listed.lock().await;
         let changed = self.tools_changed.swap(false, Ordering::Relaxed);
         if let Some(known) = listed.as_ref().filter(|_| !changed) {
-            return Ok(known.clone());
+            return Ok((known.tools.clone(), known.warnings.clone()));
         }
-        let found = tokio::time::timeout(self.limits.list, self.all_pages())
-            .await
-            .map_err(|_| ListError::TimedOut(self.limits.list))??;
+        let found = self.listing(self.limits.list).await?;
         if self.announces_changes() {
             *listed = Some(found.clone());
         }
+        Ok((found.tools, found.warnings))
+    }
+
+    /// Every tool as the server declares it now, asked for afresh whatever it promised.
+    ///
+    /// # Errors
+    /// As [`Connection::list_tools`].
+    pub async fn fresh_tools(&self, within: Duration) -> Result<Vec<Declared>, ListError> {
+        Ok(self.listing(within).await?.declared)
+    }
+
+    /// Every tool of the latest listing; asks where there was none.
+    ///
+    /// # Errors
+    /// As [`Connection::list_tools`].
+    pub async fn known_tools(&self, within: Duration) -> Result<Arc<Vec<Declared>>, ListError> {
+        if let Some(known) = self.declared().clone() {
+            return Ok(known);
+        }
+        let found = self.listing(within).await?;
+        Ok(self.declared().clone().unwrap_or(Arc::new(found.declared)))
+    }
+
+    fn declared(&self) -> std::sync::MutexGuard<'_, Option<Arc<Vec<Declared>>>> {
+        let poisoned = std::sync::PoisonError::into_inner;
+        self.declared.lock().unwrap_or_else(poisoned)
+    }
+
+    async fn listing(&self, within: Duration) -> Result<Listed, ListError> {
+        let found = tokio::time::timeout(within, self.all_pages())
+            .await
+            .map_err(|_| ListError::TimedOut(within))??;
+        *self.declared() = Some(Arc::new(found.declared.clone()));
         Ok(found)
     }
 
@@ -208,7 +251,7 @@ impl Connection {
             })
     }
 
-    async fn all_pages(&self) -> Result<(Vec<McpTool>, Vec<Warning>), ListError> {
+    async fn all_pages(&self) -> Result<Listed, ListError> {
         let mut listing = Listing::new(&self.server, &self.limits);
         let mut cursor = None;
         loop {
@@ -246,7 +289,7 @@ impl Connection {
         }
     }
 
-    fn list_error(&self, error: ServiceError) -> ListError {
+    pub(crate) fn list_error(&self, error: ServiceError) -> ListError {
         match error {
             ServiceError::TransportClosed if self.carrier.overflow.happened() => {
                 ListError::Protocol(format!("a message over {} bytes", self.limits.message))

@@ -27,6 +27,7 @@ pub fn convert(result: CallToolResult, limits: &Limits) -> Result<McpResult, Cal
         content: result.content.into_iter().map(block).collect(),
         structured: result.structured_content,
         is_error: result.is_error.unwrap_or(false),
+        app: None,
     };
     if size(&converted) > limits.result {
         return Err(CallError::TooLarge {

@@ -5,14 +5,17 @@
 //! over whatever carries it; [`servers`] puts both together for the runs.
 #![forbid(unsafe_code)]
 
+pub mod apps;
 pub mod bounded_http;
 pub mod brake;
 pub mod call;
+pub mod claims;
 pub mod client;
 pub mod connection;
 pub mod content;
 pub mod ends;
 pub mod error;
+pub mod gateway;
 pub mod limits;
 pub mod listing;
 pub mod patience;

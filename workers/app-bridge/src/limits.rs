@@ -40,6 +40,12 @@ pub struct Limits {
     pub listing: usize,
     /// Rounds of questions that a server may answer a call with (protocol 2026-07-28).
     pub input_rounds: usize,
+    /// A page of an app, with its metadata; and the fresh listing that a call of an app needs.
+    pub page: Duration,
+    /// A call of an app.
+    pub app_call: Duration,
+    /// Servers are told that apps are shown, and their pages are read.
+    pub apps: bool,
 }
 
 impl Default for Limits {
@@ -51,7 +57,8 @@ impl Default for Limits {
             call_inactivity: Duration::from_secs(120),
             call_total: Duration::from_secs(2_700),
             cancel_write: Duration::from_secs(2),
-            message: 8 * MIB,
+            // A page of 8 MiB in base64, with what JSON puts around it.
+            message: 16 * MIB,
             arguments: 2 * MIB,
             result: 16 * MIB,
             pages: 64,
@@ -60,6 +67,9 @@ impl Default for Limits {
             description: 16 * KIB,
             listing: 4 * MIB,
             input_rounds: 10,
+            page: Duration::from_secs(10),
+            app_call: Duration::from_secs(20),
+            apps: true,
         }
     }
 }

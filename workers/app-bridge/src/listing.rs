@@ -1,5 +1,6 @@
 //! The tools of one server, gathered page by page within bounds. No I/O.
 
+use crate::apps::meta::{Visibility, page, visibility};
 use crate::error::Warning;
 use crate::limits::{Limits, TOOL_NAME_MAX, cut, printable};
 use ipc_proto::edges::app_bridge::McpTool;
@@ -16,12 +17,41 @@ pub enum Next {
     Done,
 }
 
+/// A tool as its server declares it, whoever may call it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Declared {
+    /// The server's name of it.
+    pub name: String,
+    /// For people.
+    pub title: Option<String>,
+    /// What it does, cut.
+    pub description: String,
+    /// JSON Schema of the arguments, as the server wrote it.
+    pub schema: Value,
+    /// Who may call it.
+    pub visibility: Visibility,
+    /// The page that shows its results, if it declares a valid one.
+    pub page: Option<String>,
+}
+
+/// A whole listing.
+#[derive(Debug, Clone, Default)]
+pub struct Listed {
+    /// What the model may call.
+    pub tools: Vec<McpTool>,
+    /// What the person should know about the rest.
+    pub warnings: Vec<Warning>,
+    /// Every tool.
+    pub declared: Vec<Declared>,
+}
+
 /// The listing of one server while it grows.
 pub struct Listing<'a> {
     server: &'a str,
     limits: &'a Limits,
     names: BTreeSet<String>,
     tools: Vec<McpTool>,
+    declared: Vec<Declared>,
     bytes: usize,
     pages: usize,
     cursors: BTreeSet<String>,
@@ -36,6 +66,7 @@ impl<'a> Listing<'a> {
             limits,
             names: BTreeSet::new(),
             tools: Vec::new(),
+            declared: Vec::new(),
             bytes: 0,
             pages: 0,
             cursors: BTreeSet::new(),
@@ -84,6 +115,15 @@ impl<'a> Listing<'a> {
             return;
         }
         let description = tool.description.as_deref().unwrap_or_default();
+        let meta = tool.meta.as_ref().map(|meta| &meta.0);
+        let declared = Declared {
+            name: name.clone(),
+            title: tool.title,
+            description: cut(description, self.limits.description).to_owned(),
+            schema: schema.clone(),
+            visibility: visibility(meta),
+            page: page(meta).unwrap_or_default(),
+        };
         let info = McpTool {
             server: self.server.to_owned(),
             tool: name.clone(),
@@ -96,14 +136,19 @@ impl<'a> Listing<'a> {
                 .unwrap_or(false),
         };
         let bytes = self.bytes + size(&info);
-        if self.tools.len() >= self.limits.tools {
+        if self.declared.len() >= self.limits.tools {
             self.truncated = Some(format!("more than {} tools", self.limits.tools));
         } else if bytes > self.limits.listing {
             self.truncated = Some(format!("more than {} bytes", self.limits.listing));
         } else {
             self.bytes = bytes;
             self.names.insert(name);
-            self.tools.push(info);
+            // What its server keeps from the model stays away from it, whether apps are shown here
+            // or not.
+            if declared.visibility.model {
+                self.tools.push(info);
+            }
+            self.declared.push(declared);
         }
     }
 
@@ -121,7 +166,7 @@ impl<'a> Listing<'a> {
     }
 
     /// The tools in the server's order, and what the person should know about the rest.
-    pub fn finish(self) -> (Vec<McpTool>, Vec<Warning>) {
+    pub fn finish(self) -> Listed {
         let mut warnings = Vec::new();
         if !self.refused.is_empty() {
             let text = format!("left out: {}", self.refused.join(", "));
@@ -130,11 +175,15 @@ impl<'a> Listing<'a> {
         if let Some(what) = self.truncated {
             let text = format!(
                 "its list has {what}; the first {} tools are used",
-                self.tools.len()
+                self.declared.len()
             );
             warnings.push(Warning::new("mcp_tools_truncated", self.server, text, None));
         }
-        (self.tools, warnings)
+        Listed {
+            tools: self.tools,
+            warnings,
+            declared: self.declared,
+        }
     }
 }
 
@@ -186,9 +235,41 @@ mod tests {
         let next = listing.page(vec![tool("b")], Some("2".into()));
         assert_eq!(next, Next::Page("2".into()));
         assert_eq!(listing.page(vec![tool("a")], None), Next::Done);
-        let (tools, warnings) = listing.finish();
+        let Listed {
+            tools, warnings, ..
+        } = listing.finish();
         assert_eq!(names(&tools), ["b", "a"]);
         assert!(warnings.is_empty());
+    }
+
+    #[test]
+    fn the_model_is_told_of_no_tool_that_is_for_apps_alone() {
+        let limits = limits();
+        let with = |name: &str, visibility: Value| {
+            let mut tool = tool(name);
+            tool.meta =
+                serde_json::from_value(json!({ "ui": { "visibility": visibility } })).unwrap();
+            tool
+        };
+        let mut listing = Listing::new("s", &limits);
+        let page = vec![
+            tool("both"),
+            with("app", json!(["app"])),
+            with("model", json!(["model"])),
+            with("odd", json!(["model", "x"])),
+            // A name that is hidden is taken all the same.
+            tool("app"),
+        ];
+        assert_eq!(listing.page(page, None), Next::Done);
+        let Listed {
+            tools,
+            warnings,
+            declared,
+        } = listing.finish();
+        assert_eq!(names(&tools), ["both", "model"]);
+        let all: Vec<_> = declared.iter().map(|tool| &*tool.name).collect();
+        assert_eq!(all, ["both", "app", "model", "odd"]);
+        assert!(warnings[0].message.contains("twice"));
     }
 
     #[test]
@@ -201,7 +282,9 @@ mod tests {
             asked += 1;
             next = listing.page(vec![tool(&format!("t{asked}"))], Some(format!("{asked}")));
         }
-        let (tools, warnings) = listing.finish();
+        let Listed {
+            tools, warnings, ..
+        } = listing.finish();
         assert_eq!((asked, tools.len()), (limits.pages, limits.pages));
         assert_eq!(warnings[0].code, "mcp_tools_truncated");
     }
@@ -215,7 +298,7 @@ mod tests {
             Next::Page("x".into())
         );
         assert_eq!(listing.page(vec![], Some("x".into())), Next::Done);
-        assert_eq!(listing.finish().1[0].code, "mcp_tools_truncated");
+        assert_eq!(listing.finish().warnings[0].code, "mcp_tools_truncated");
     }
 
     #[test]
@@ -224,7 +307,9 @@ mod tests {
         let mut listing = Listing::new("s", &limits);
         let many = (0..=limits.tools).map(|n| tool(&format!("t{n}"))).collect();
         assert_eq!(listing.page(many, Some("more".into())), Next::Done);
-        let (tools, warnings) = listing.finish();
+        let Listed {
+            tools, warnings, ..
+        } = listing.finish();
         assert_eq!((tools.len(), warnings.len()), (limits.tools, 1));
     }
 
@@ -237,7 +322,9 @@ mod tests {
         let mut listing = Listing::new("s", &limits);
         let next = listing.page((0..9).map(|n| tool(&format!("t{n}"))).collect(), None);
         assert_eq!(next, Next::Done);
-        let (tools, warnings) = listing.finish();
+        let Listed {
+            tools, warnings, ..
+        } = listing.finish();
         assert!(tools.len() < 9 && size(&tools) <= 300 + 2 + tools.len());
         assert_eq!(warnings[0].code, "mcp_tools_truncated");
     }
@@ -260,7 +347,9 @@ mod tests {
         tools.extend(bad.iter().map(|name| tool(name)));
         let mut listing = Listing::new("s", &limits);
         assert_eq!(listing.page(tools, None), Next::Done);
-        let (tools, warnings) = listing.finish();
+        let Listed {
+            tools, warnings, ..
+        } = listing.finish();
         assert_eq!(names(&tools), ["ok"]);
         assert_eq!(warnings.len(), 1);
         assert_eq!(warnings[0].code, "mcp_tool_refused");
@@ -277,7 +366,7 @@ mod tests {
         long.description = Some("äöüß".into());
         let mut listing = Listing::new("s", &limits);
         assert_eq!(listing.page(vec![long], None), Next::Done);
-        assert_eq!(listing.finish().0[0].description, "äö");
+        assert_eq!(listing.finish().tools[0].description, "äö");
     }
 
     #[test]
@@ -293,6 +382,6 @@ mod tests {
         let limits = limits();
         let mut listing = Listing::new("s", &limits);
         assert_eq!(listing.page(vec![odd], None), Next::Done);
-        assert_eq!(listing.finish().0[0].input_schema, schema);
+        assert_eq!(listing.finish().tools[0].input_schema, schema);
     }
 }

@@ -1,9 +1,12 @@
 //! All servers for all runs: which connection a run gets, and when one is started, replaced or
 //! ended. The decisions are pure and live in [`crate::shelf`] and [`crate::brake`].
 
+use crate::apps::desk::Desk;
 use crate::brake::{Brake, Decision};
 use crate::call::CallRequest;
+use crate::claims::{Claims, with_claim};
 use crate::connection::{Carrier, Connection, Era, Failed};
+use crate::content::convert;
 use crate::ends::{End, Ends};
 use crate::error::{CallError, ConnectError, Warning};
 use crate::limits::Limits;
@@ -15,12 +18,15 @@ use crate::web::{Endpoint, streamable};
 use futures_util::future::join_all;
 use ipc_proto::RunId;
 use ipc_proto::edges::app_bridge::{McpResult, McpTool};
+use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::RunScope;
 use ipc_proto::settings::{McpServerSettings, McpTransport};
+use rmcp::model::CallToolResult;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::net::unix::pipe;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -39,13 +45,15 @@ pub const LISTING_TOTAL_MAX: usize = 12 * 1024 * 1024;
 
 /// Who starts server processes: the supervisor, in a test the test itself.
 pub trait Starter: Send + Sync + 'static {
-    /// Starts the configured server `name`; for `run`, if it gets a process of its own each run.
+    /// Starts the configured server `name`; for `run`, if it gets a process of its own each run, and
+    /// with what it may claim continuations with, if it may.
     ///
     /// The error is a sentence that says what failed and what to do.
     fn start(
         &self,
         name: &str,
         run: Option<&RunId>,
+        claim: Option<Claim>,
     ) -> impl Future<Output = Result<Started, String>> + Send;
 
     /// Ends a process that [`Starter::start`] gave. One that has ended already is no error.
@@ -75,6 +83,46 @@ struct Books {
     /// Runs between [`Servers::begin`] and [`Servers::release`]; nobody else may hold anything.
     runs: HashSet<RunId>,
     records: HashMap<String, Record>,
+    /// Connections by their names.
+    known: HashMap<String, (Weak<Connection>, Key)>,
+    leases: u64,
+}
+
+/// A connection that is used on behalf of an app. It stays as long as this is held.
+pub struct Lease<S: Starter> {
+    /// The connection.
+    pub connection: Arc<Connection>,
+    /// Whose it is.
+    pub key: Key,
+    holder: String,
+    servers: Arc<Servers<S>>,
+}
+
+impl<S: Starter> Drop for Lease<S> {
+    fn drop(&mut self) {
+        self.servers.books().shelf.release(&self.holder, now());
+        self.servers.idle.notify_one();
+    }
+}
+
+/// How a configured server is doing, for an operator.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerStanding {
+    /// Its configured name.
+    pub name: String,
+    /// `stdio`, `http` or `sse`.
+    pub transport: &'static str,
+    /// One connection for all.
+    pub shared: bool,
+    /// A fresh one for each run.
+    pub per_run: bool,
+    /// Its apps are shown.
+    pub apps: bool,
+    /// Connections now.
+    pub connections: usize,
+    /// Failures in a row.
+    pub failures: u32,
 }
 
 /// Every configured server.
@@ -86,6 +134,10 @@ pub struct Servers<S> {
     http: Option<reqwest::Client>,
     books: Mutex<Books>,
     ends: Ends,
+    claims: Claims,
+    desk: OnceLock<Arc<Desk>>,
+    /// A connection became idle outside of a run.
+    idle: Notify,
 }
 
 impl<S: Starter> Servers<S> {
@@ -102,12 +154,113 @@ impl<S: Starter> Servers<S> {
             http,
             books: Mutex::default(),
             ends: Ends::default(),
+            claims: Claims::default(),
+            desk: OnceLock::new(),
+            idle: Notify::new(),
         }
+    }
+
+    /// Shows apps from now on.
+    pub fn show_apps(&self, desk: Arc<Desk>) {
+        // The first stays; there is only one.
+        let _ = self.desk.set(desk);
+    }
+
+    /// Who starts processes.
+    pub(crate) fn starter(&self) -> &S {
+        &self.starter
+    }
+
+    /// The end of a process that was started outside of here.
+    pub(crate) fn expect_end(&self, process: u64) -> End {
+        self.ends.expect(process)
+    }
+
+    /// A connection that was made outside of here, and whose it is: apps may call through it.
+    pub(crate) fn adopt(&self, connection: &Arc<Connection>, key: Key) {
+        let mut books = self.books();
+        books.known.retain(|_, (weak, _)| weak.strong_count() > 0);
+        let place = (Arc::downgrade(connection), key);
+        books.known.insert(connection.id().to_owned(), place);
+    }
+
+    /// Where apps are kept and answered, if they are shown.
+    pub fn desk(&self) -> Option<&Arc<Desk>> {
+        self.desk.get()
+    }
+
+    /// A configured server.
+    pub fn settings(&self, name: &str) -> Option<&McpServerSettings> {
+        self.settings.iter().find(|settings| settings.name == name)
+    }
+
+    /// Returns when a connection became idle outside of a run: there may be something to sweep.
+    pub async fn became_idle(&self) {
+        self.idle.notified().await;
+    }
+
+    /// The connection of this name, if it is still there.
+    pub fn lease(self: &Arc<Self>, connection: &str) -> Option<Lease<S>> {
+        let mut books = self.books();
+        let (weak, key) = books.known.get(connection)?;
+        let (found, key) = (weak.upgrade()?, key.clone());
+        if !found.is_usable() {
+            return None;
+        }
+        books.leases += 1;
+        let holder = format!("app:{}", books.leases);
+        books.shelf.hold(&key, &holder, now());
+        Some(Lease {
+            connection: found,
+            key,
+            holder,
+            servers: self.clone(),
+        })
+    }
+
+    /// The names of connections that are there.
+    pub fn live(&self) -> HashSet<String> {
+        let mut books = self.books();
+        books.known.retain(|_, (weak, _)| weak.strong_count() > 0);
+        let usable = |weak: &Weak<Connection>| weak.upgrade().is_some_and(|c| c.is_usable());
+        let live = books.known.iter().filter(|(_, (weak, _))| usable(weak));
+        live.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// How each server is doing, in the configured order.
+    pub fn standing(&self) -> Vec<ServerStanding> {
+        let books = self.books();
+        let standing = |settings: &McpServerSettings| ServerStanding {
+            name: settings.name.clone(),
+            transport: match settings.transport {
+                McpTransport::Stdio => "stdio",
+                McpTransport::Http { .. } => "http",
+                McpTransport::Sse { .. } => "sse",
+            },
+            shared: settings.shared,
+            per_run: settings.per_run,
+            apps: self.limits.apps && settings.apps.is_some(),
+            connections: books
+                .slots
+                .keys()
+                .filter(|key| key.server == settings.name)
+                .count(),
+            failures: books
+                .records
+                .get(&settings.name)
+                .map_or(0, |r| r.brake.failures()),
+        };
+        self.settings.iter().map(standing).collect()
     }
 
     /// The bounds in force.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Who may claim continuations.
+    pub fn claims(&self) -> &Claims {
+        &self.claims
     }
 
     /// The supervisor tells how a server's process ended.
@@ -193,10 +346,23 @@ impl<S: Starter> Servers<S> {
         server: &str,
         request: CallRequest,
     ) -> Result<McpResult, CallError> {
+        let (_, result) = self.call_raw(scope, server, request).await?;
+        convert(result, &self.limits)
+    }
+
+    /// As [`Servers::call`], with the result as the server gave it and the connection that it came
+    /// from.
+    ///
+    /// # Errors
+    /// As [`Servers::call`].
+    pub async fn call_raw(
+        self: &Arc<Self>,
+        scope: &RunScope,
+        server: &str,
+        request: CallRequest,
+    ) -> Result<(Arc<Connection>, CallToolResult), CallError> {
         let settings = self
-            .settings
-            .iter()
-            .find(|settings| settings.name == server)
+            .settings(server)
             .ok_or_else(|| CallError::UnknownServer {
                 server: server.to_owned(),
             })?;
@@ -215,11 +381,28 @@ impl<S: Starter> Servers<S> {
                 None => failure.error.to_string(),
             },
         })?;
-        let result = connection.call(request).await;
-        if result.is_ok() {
-            self.record(server, |record| record.brake.succeeded());
-        }
-        result
+        let result = connection.call_raw(request).await?;
+        self.record(server, |record| record.brake.succeeded());
+        Ok((connection, result))
+    }
+
+    /// Connects as a run would and lists every tool.
+    ///
+    /// # Errors
+    /// A sentence that says what failed.
+    pub async fn probe(
+        self: &Arc<Self>,
+        scope: &RunScope,
+        server: &str,
+    ) -> Result<(Arc<Connection>, Vec<crate::listing::Declared>), String> {
+        let settings = self.settings(server).ok_or("no such server")?;
+        let connection = self.acquire(settings, scope).await;
+        let connection = connection.map_err(|failure| match failure.last_line {
+            Some(line) => format!("{}; it last said: {line}", failure.error),
+            None => failure.error.to_string(),
+        })?;
+        let tools = connection.fresh_tools(self.limits.list).await;
+        Ok((connection, tools.map_err(|error| error.to_string())?))
     }
 
     /// A run has ended: what it held becomes idle, what was its own is ended.
@@ -227,6 +410,7 @@ impl<S: Starter> Servers<S> {
         {
             let mut books = self.books();
             books.runs.remove(run);
+            self.claims.leave(run);
             books.shelf.release(run.as_str(), now());
         }
         // The task can't be cancelled, and a panic in it would have been told already.
@@ -316,7 +500,12 @@ impl<S: Starter> Servers<S> {
                 books.slots.remove(&key);
                 books.shelf.forget(&key);
             }
-            return Ok(place.insert(outcome?).connection.clone());
+            let connection = place.insert(outcome?).connection.clone();
+            let mut books = self.books();
+            books.known.retain(|_, (weak, _)| weak.strong_count() > 0);
+            let place = (Arc::downgrade(&connection), key);
+            books.known.insert(connection.id().to_owned(), place);
+            return Ok(connection);
         }
     }
 
@@ -387,11 +576,23 @@ impl<S: Starter> Servers<S> {
         era: Era,
     ) -> Result<Live, Failure> {
         let name = &settings.name;
+        let limits = self.limits_of(settings);
+        let claim = match settings.claims {
+            true => Some(
+                self.claims
+                    .issue(run, name)
+                    .await
+                    .map_err(ConnectError::Start)?,
+            ),
+            false => None,
+        };
         match &settings.transport {
-            McpTransport::Stdio => self.connect_stdio(settings, run, era).await,
+            McpTransport::Stdio => self.connect_stdio(settings, run, era, claim).await,
             McpTransport::Http { url, headers } => {
-                let endpoint = Endpoint::new(url, headers)?;
-                let limits = self.limits.clone();
+                let mut endpoint = Endpoint::new(url, headers)?;
+                if let Some(claim) = &claim {
+                    with_claim(&mut endpoint.headers, claim).map_err(ConnectError::Start)?;
+                }
                 let carrier = Carrier::default();
                 let overflow = &carrier.overflow;
                 let transport = streamable(self.http()?, &endpoint, &limits, overflow);
@@ -400,30 +601,47 @@ impl<S: Starter> Servers<S> {
                     Err(failed) if matches!(failed.error, ConnectError::TimedOut(_)) => {
                         Err(failed.into())
                     }
+                    // Nobody may claim over the older one.
+                    Err(failed) if claim.is_some() => Err(failed.into()),
                     // A declaration seldom says which of the two HTTP transports is meant; the
                     // older one is tried when the newer is not understood.
                     Err(failed) => self
-                        .connect_sse(name, &endpoint)
+                        .connect_sse(name, &endpoint, self.limits_of(settings))
                         .await
                         .map_err(|_| failed.into()),
                 }
             }
             McpTransport::Sse { url, headers } => {
                 let endpoint = Endpoint::new(url, headers)?;
-                self.connect_sse(name, &endpoint).await
+                self.connect_sse(name, &endpoint, limits).await
             }
         }
     }
 
+    /// A server whose apps are not shown is not told that any are.
+    fn limits_of(&self, settings: &McpServerSettings) -> Arc<Limits> {
+        if !self.limits.apps || settings.apps.is_some() {
+            return self.limits.clone();
+        }
+        Arc::new(Limits {
+            apps: false,
+            ..(*self.limits).clone()
+        })
+    }
+
     /// The old transport is older than discovery, so its servers are greeted the old way.
-    async fn connect_sse(&self, name: &str, endpoint: &Endpoint) -> Result<Live, Failure> {
+    async fn connect_sse(
+        &self,
+        name: &str,
+        endpoint: &Endpoint,
+        limits: Arc<Limits>,
+    ) -> Result<Live, Failure> {
         let carrier = Carrier::default();
         let overflow = carrier.overflow.clone();
         let opening = SseTransport::open(self.http()?, endpoint, self.limits.message, overflow);
         let transport = tokio::time::timeout(self.limits.connect, opening)
             .await
             .map_err(|_| ConnectError::TimedOut(self.limits.connect))??;
-        let limits = self.limits.clone();
         let connection = Connection::open(name, transport, carrier, Era::Handshake, limits).await?;
         Ok(connection.into())
     }
@@ -433,16 +651,17 @@ impl<S: Starter> Servers<S> {
         settings: &McpServerSettings,
         run: &RunId,
         era: Era,
+        claim: Option<Claim>,
     ) -> Result<Live, Failure> {
         let own = settings.per_run.then_some(run);
         let started = self
             .starter
-            .start(&settings.name, own)
+            .start(&settings.name, own, claim)
             .await
             .map_err(ConnectError::Start)?;
         let process = started.process;
         let end = self.ends.expect(process);
-        let opened = self.open_stdio(&settings.name, started, era, end).await;
+        let opened = self.open_stdio(settings, started, era, end).await;
         if opened.is_err() {
             self.starter.stop(process).await;
         }
@@ -454,7 +673,7 @@ impl<S: Starter> Servers<S> {
 
     async fn open_stdio(
         &self,
-        name: &str,
+        settings: &McpServerSettings,
         started: Started,
         era: Era,
         end: End,
@@ -471,9 +690,10 @@ impl<S: Starter> Servers<S> {
         };
         let last_line = carrier.last_line.clone();
         // Ends with the process, whose only other end of the pipe it is.
-        let drained = tokio::spawn(drain(name.to_owned(), stderr, last_line.clone()));
+        let (name, limits) = (&settings.name, self.limits_of(settings));
+        let drained = tokio::spawn(drain(name.clone(), stderr, last_line.clone()));
         let transport = transport(stdout, stdin, self.limits.message, &carrier.overflow);
-        match Connection::open(name, transport, carrier, era, self.limits.clone()).await {
+        match Connection::open(name, transport, carrier, era, limits).await {
             Ok(connection) => Ok(connection),
             Err(failed) => {
                 // A server that died has its reason still in the pipe: let it be read.
@@ -500,12 +720,17 @@ impl<S: Starter> Servers<S> {
 const LAST_WORDS_WITHIN: std::time::Duration = std::time::Duration::from_millis(200);
 
 fn key(settings: &McpServerSettings, scope: &RunScope) -> Key {
+    place_of(settings, scope.run.as_str(), scope.conversation.as_str())
+}
+
+/// Whose connection a run of a conversation gets.
+pub(crate) fn place_of(settings: &McpServerSettings, run: &str, conversation: &str) -> Key {
     let owner = if settings.per_run {
-        Scope::Run(scope.run.as_str().to_owned())
+        Scope::Run(run.to_owned())
     } else if settings.shared {
         Scope::Shared
     } else {
-        Scope::Conversation(scope.conversation.as_str().to_owned())
+        Scope::Conversation(conversation.to_owned())
     };
     Key {
         server: settings.name.clone(),

@@ -1,40 +1,54 @@
 //! The worker: grants in, calls of runs answered, servers swept.
 
+use crate::apps::capture::Shown;
+use crate::apps::desk::{Answered, Desk};
+use crate::apps::folder::Folder;
+use crate::apps::operator::inspect;
+use crate::apps::vault::Vault;
 use crate::call::CallRequest;
 use crate::client::Progress;
+use crate::content::convert;
 use crate::error::{CallError, Warning};
+use crate::gateway::broker::{Broker, Holder};
+use crate::gateway::session;
 use crate::limits::{Limits, PROGRESS_QUEUE};
 use crate::servers::{Servers, Started, Starter};
 use crate::web;
+use ipc_proto::apps::{AppAsk, Inspect, MAX_ANSWER, MAX_ASK};
 use ipc_proto::channel::{Call, Fault, Responder, Server};
 use ipc_proto::edges::app_bridge::{
     AppBridge, MAX_LISTING, MAX_RESULT, McpResult, McpWarning, Reply, Request, ToolListing,
 };
+use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::{EdgeName, RunScope};
 use ipc_proto::link::LinkError;
-use ipc_proto::settings::{AppBridgeSettings, McpTransport, RoleSettings};
-use ipc_proto::{Body, Role, RunId};
-use std::collections::{HashMap, VecDeque};
+use ipc_proto::settings::{AppBridgeSettings, AppsSettings, McpTransport, RoleSettings};
+use ipc_proto::{Body, Client, Role, RunId};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::future::pending;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use worker_kit::{Control, Event, Granted, Inbox, KitError, Starting};
 
 /// The servers' processes end with the supervisor's help; this bounds how long an orderly stop
 /// waits for their connections.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
+/// How often the folder of apps is asked for while another process has it.
+const HOLD_AGAIN: Duration = Duration::from_millis(200);
 
 /// The worker's life, from its settings to its end.
 ///
 /// # Errors
 /// When the settings are of another role, the trust anchors can't be read, or the sandbox is
 /// weaker than the policy.
-pub async fn work(starting: Starting) -> Result<(), KitError> {
+pub async fn work(mut starting: Starting) -> Result<(), KitError> {
     let RoleSettings::AppBridge(settings) = starting.settings.clone() else {
         return Err(KitError::worker("these are the settings of another role"));
     };
@@ -43,18 +57,87 @@ pub async fn work(starting: Starting) -> Result<(), KitError> {
         true => Some(web::client().map_err(KitError::worker)?),
         false => None,
     };
+    let shows_apps = settings.servers.iter().any(|server| server.apps.is_some());
+    let opened = shows_apps.then(|| {
+        let opened = open_desk(own_folder(&mut starting)?, &settings.apps);
+        opened.map_err(KitError::worker)
+    });
+    let opened = match opened.transpose() {
+        Ok(opened) => opened,
+        Err(error) => {
+            starting.fail(&error.to_string()).await;
+            return Err(error);
+        }
+    };
     let (control, inbox) = starting.ready().await?;
     let limits = Limits {
+        apps: shows_apps,
         call_inactivity: Duration::from_millis(settings.call_timeout_ms),
         call_total: Duration::from_millis(settings.call_max_total_ms),
         ..Limits::default()
     };
     let starter = Supervisor(control);
-    let servers = Arc::new(Servers::new(settings.servers, limits, starter, http));
-    serve(servers.clone(), inbox).await;
+    let servers = Servers::new(settings.servers.clone(), limits, starter, http);
+    let servers = Arc::new(servers);
+    let _opening = match opened {
+        None => None,
+        Some(Ok(desk)) => {
+            servers.show_apps(Arc::new(desk));
+            None
+        }
+        Some(Err(folder)) => {
+            let opening = open_desk_later(servers.clone(), folder, settings.apps);
+            Some(AbortOnDropHandle::new(tokio::spawn(opening)))
+        }
+    };
+    let gateway = settings.gateway.as_ref().map(|gateway| {
+        let gateway = Broker::new(servers.clone(), gateway.into());
+        tokio::spawn(gateway.clone().keep_house());
+        gateway
+    });
+    serve(servers.clone(), gateway.as_ref(), inbox).await;
+    if let Some(gateway) = gateway {
+        gateway.close();
+    }
     // What is left ends with the supervisor, which owns the processes.
     let _ = tokio::time::timeout(CLOSE_WITHIN, servers.close()).await;
     Ok(())
+}
+
+/// The worker's own folder, where apps are kept.
+fn own_folder(starting: &mut Starting) -> Result<Folder, KitError> {
+    let folder = starting
+        .descriptor("state")
+        .ok_or_else(|| KitError::worker("no descriptor \"state\" came with the settings"))?;
+    Folder::from_fd(folder).map_err(KitError::worker)
+}
+
+/// Apps, once the folder is this worker's alone; the folder back while it is not.
+fn open_desk(folder: Folder, settings: &AppsSettings) -> io::Result<Result<Desk, Folder>> {
+    let Some(hold) = folder.hold()? else {
+        return Ok(Err(folder));
+    };
+    let vault = Vault::open(folder, jiff::Timestamp::now().as_millisecond())?;
+    Ok(Ok(Desk::new(vault, settings.clone()).holding(hold)))
+}
+
+/// The worker that this one replaces may still have runs that bring apps: until it has ended, this
+/// one shows none.
+async fn open_desk_later<S: Starter>(
+    servers: Arc<Servers<S>>,
+    mut folder: Folder,
+    settings: AppsSettings,
+) {
+    loop {
+        tokio::time::sleep(HOLD_AGAIN).await;
+        match open_desk(folder, &settings) {
+            Ok(Ok(desk)) => return servers.show_apps(Arc::new(desk)),
+            Ok(Err(again)) => folder = again,
+            Err(error) => {
+                return tracing::error!("apps can't be kept, so none are shown: {error}");
+            }
+        }
+    }
 }
 
 /// Without a declared HTTP server the worker needs no trust anchors and saves their memory.
@@ -69,8 +152,18 @@ fn needs_http(settings: &AppBridgeSettings) -> bool {
 struct Supervisor(Control);
 
 impl Starter for Supervisor {
-    async fn start(&self, name: &str, run: Option<&RunId>) -> Result<Started, String> {
-        let pipes = self.0.start_server(name, run.cloned()).await;
+    async fn start(
+        &self,
+        name: &str,
+        run: Option<&RunId>,
+        claim: Option<Claim>,
+    ) -> Result<Started, String> {
+        let pipes = match (run, claim) {
+            (Some(run), Some(claim)) => {
+                self.0.start_claiming_server(name, run.clone(), claim).await
+            }
+            _ => self.0.start_server(name, run.cloned()).await,
+        };
         let pipes = pipes.map_err(|error| error.to_string())?;
         Ok(Started {
             process: pipes.server,
@@ -88,19 +181,45 @@ impl Starter for Supervisor {
     }
 }
 
-/// Until the supervisor says to stop. One task serves one run.
-async fn serve<S: Starter>(servers: Arc<Servers<S>>, mut inbox: Inbox) {
-    let mut runs: JoinSet<u64> = JoinSet::new();
+/// Until the supervisor says to stop. One task serves one run, or one of the others.
+async fn serve<S: Starter>(
+    servers: Arc<Servers<S>>,
+    gateway: Option<&Arc<Broker<S>>>,
+    mut inbox: Inbox,
+) {
+    let mut tasks: JoinSet<u64> = JoinSet::new();
     let mut open: HashMap<u64, CancellationToken> = HashMap::new();
+    let mut runs: HashSet<u64> = HashSet::new();
     let mut draining = false;
+    // The channels of runs end with them. Those of the console and of operators last as long as
+    // this worker.
     while !(draining && runs.is_empty()) {
         let sweep = servers.next_sweep();
         tokio::select! {
             event = inbox.recv() => match event {
+                // Comes before the run's own channel, so that its servers are started with it.
+                Some(Event::Granted(grant)) if grant.edge == EdgeName::Continuation => {
+                    let scope = grant.peer.run.filter(|_| grant.peer.role == Role::Continuation);
+                    match (scope, Client::new(grant.fd, Role::Continuation)) {
+                        (Some(scope), Ok(client)) if !draining => {
+                            servers.claims().enter(scope.run, client);
+                        }
+                        _ => tracing::warn!("a channel for claims was not taken"),
+                    }
+                }
+                Some(Event::Granted(grant)) if grant.edge == EdgeName::Delivery => {
+                    show_there(gateway, grant);
+                }
+                Some(Event::Stub { fd, pid, started }) if !draining => {
+                    serve_stub(gateway, fd, Holder { pid, started });
+                }
                 Some(Event::Granted(grant)) if !draining => {
                     let stop = CancellationToken::new();
                     open.insert(grant.channel, stop.clone());
-                    runs.spawn(serve_grant(servers.clone(), grant, stop));
+                    if grant.peer.role == Role::Run {
+                        runs.insert(grant.channel);
+                    }
+                    tasks.spawn(serve_grant(servers.clone(), grant, stop));
                 }
                 Some(Event::Revoked(channel)) => {
                     if let Some(stop) = open.get(&channel) {
@@ -112,21 +231,51 @@ async fn serve<S: Starter>(servers: Arc<Servers<S>>, mut inbox: Inbox) {
                     tracing::info!(process = server, %status, "a server ended");
                     servers.ended(server, status);
                 }
-                Some(Event::Drain) => draining = true,
+                Some(Event::Drain) => {
+                    draining = true;
+                    // Stubs go to the next one, and their sessions go on there.
+                    if let Some(gateway) = gateway {
+                        gateway.close();
+                    }
+                }
                 Some(Event::Shutdown) | None => break,
                 Some(_) => {}
             },
-            Some(ended) = runs.join_next() => {
+            Some(ended) = tasks.join_next() => {
                 if let Ok(channel) = ended {
                     open.remove(&channel);
+                    runs.remove(&channel);
                 }
             }
             () = until(sweep) => {
                 // Not awaited: a server that is slow to end holds up no grant.
                 servers.sweep();
             }
+            () = servers.became_idle() => {
+                servers.sweep();
+            }
         }
     }
+}
+
+/// The console is there: apps of the gateway are shown in it.
+fn show_there<S: Starter>(gateway: Option<&Arc<Broker<S>>>, grant: Granted) {
+    let console = Client::new(grant.fd, grant.peer.role);
+    match (gateway, grant.peer.role, console) {
+        (Some(gateway), Role::ChannelConsole, Ok(console)) => gateway.set_console(console),
+        _ => tracing::warn!("a channel to the console was not taken"),
+    }
+}
+
+fn serve_stub<S: Starter>(gateway: Option<&Arc<Broker<S>>>, fd: OwnedFd, holder: Holder) {
+    let Some(gateway) = gateway.cloned() else {
+        return tracing::warn!("a stub's connection was not taken: the gateway is off");
+    };
+    tokio::spawn(async move {
+        if let Err(error) = session::serve(gateway, fd, holder).await {
+            tracing::warn!(pid = holder.pid, "a stub's connection ended: {error}");
+        }
+    });
 }
 
 async fn until(when: Option<tokio::time::Instant>) {
@@ -136,28 +285,143 @@ async fn until(when: Option<tokio::time::Instant>) {
     }
 }
 
-/// Serves the channel of one run to its end, and gives back what the run held.
+/// Serves one channel to its end, and gives back what a run held.
 async fn serve_grant<S: Starter>(
     servers: Arc<Servers<S>>,
     grant: Granted,
     stop: CancellationToken,
 ) -> u64 {
     let channel = grant.channel;
-    let (EdgeName::AppBridge, Role::Run, Some(scope)) =
-        (grant.edge, grant.peer.role, grant.peer.run)
-    else {
-        tracing::warn!(channel, "a grant that is not a run's is not served");
+    let role = grant.peer.role;
+    let known = matches!(
+        (grant.edge, role, &grant.peer.run),
+        (EdgeName::AppBridge, Role::Run, Some(_))
+            | (
+                EdgeName::AppBridge,
+                Role::ChannelConsole | Role::Monod,
+                None
+            )
+    );
+    if !known {
+        tracing::warn!(channel, "a grant of an edge that is not ours is not served");
         return channel;
-    };
-    match Server::new(grant.fd, Role::Run) {
-        Ok(server) => {
+    }
+    match (Server::new(grant.fd, role), grant.peer.run) {
+        (Ok(server), Some(scope)) => {
             if let Err(error) = serve_run(&servers, server, &scope, &stop).await {
                 tracing::warn!(channel, run = %scope.run, "the run's channel ended: {error}");
             }
         }
-        Err(error) => tracing::error!(channel, "a channel can't be used: {error}"),
+        (Ok(server), None) => {
+            if let Err(error) = serve_visitor(&servers, server, &stop).await {
+                tracing::warn!(channel, %role, "a channel ended: {error}");
+            }
+        }
+        (Err(error), _) => tracing::error!(channel, "a channel can't be used: {error}"),
     }
     channel
+}
+
+/// Answers the console or an operator. Requests run side by side; what is under way when the
+/// channel ends is ended in order.
+///
+/// # Errors
+/// When the asker broke the protocol.
+pub async fn serve_visitor<S: Starter>(
+    servers: &Arc<Servers<S>>,
+    mut server: Server<AppBridge>,
+    stop: &CancellationToken,
+) -> Result<(), LinkError> {
+    let mut calls = JoinSet::new();
+    let outcome = loop {
+        tokio::select! {
+            call = server.recv() => match call {
+                Ok(Some(call)) => {
+                    calls.spawn(visit(servers.clone(), call));
+                }
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            },
+            () = stop.cancelled() => break Ok(()),
+            Some(_) = calls.join_next() => {}
+        }
+    };
+    drop(server);
+    while calls.join_next().await.is_some() {}
+    outcome
+}
+
+async fn visit<S: Starter>(servers: Arc<Servers<S>>, call: Call<AppBridge>) {
+    let Call {
+        request,
+        mut fds,
+        responder,
+        ..
+    } = call;
+    let sent = match request {
+        Request::App { ask } => match ask.unpack_json::<AppAsk>(&mut fds, MAX_ASK) {
+            Ok(ask) => answer_app(&servers, ask, &responder).await,
+            Err(error) => {
+                let fault = Fault::new("invalid_request", error.to_string());
+                responder.fault(&fault).await
+            }
+        },
+        Request::Inspect { ask } => {
+            let ask = ask.unpack_json::<Inspect>(&mut fds, MAX_ASK);
+            let seen = match ask {
+                Ok(ask) => inspect(&servers, ask).await,
+                Err(error) => Err(Fault::new("invalid_request", error.to_string())),
+            };
+            match seen {
+                Ok(seen) => {
+                    reply(&responder, &seen, MAX_ANSWER, |answer| Reply::Inspected {
+                        answer,
+                    })
+                    .await
+                }
+                Err(fault) => responder.fault(&fault).await,
+            }
+        }
+        Request::ListTools | Request::CallTool { .. } | Request::KeepApps { .. } => {
+            responder
+                .fault(&Fault::new("forbidden", "only for a run"))
+                .await
+        }
+    };
+    if let Err(error) = sent {
+        tracing::debug!("an answer was not taken: {error}");
+    }
+}
+
+/// Answers the console; when it no longer waits, what is under way ends, and only then this.
+async fn answer_app<S: Starter>(
+    servers: &Arc<Servers<S>>,
+    ask: AppAsk,
+    responder: &Responder<AppBridge>,
+) -> Result<(), LinkError> {
+    let Some(desk) = servers.desk() else {
+        let fault = Fault::new("not_enabled", "apps are not shown here");
+        return responder.fault(&fault).await;
+    };
+    let gone = CancellationToken::new();
+    let answering = desk.answer(servers, ask, gone.clone());
+    tokio::pin!(answering);
+    let answered = tokio::select! {
+        answered = &mut answering => answered,
+        () = responder.cancelled() => {
+            gone.cancel();
+            answering.await
+        }
+    };
+    match answered {
+        Answered::Json(answer) => {
+            reply(responder, &answer, MAX_ANSWER, |answer| Reply::App {
+                answer,
+            })
+            .await
+        }
+        Answered::Page(page) => send(responder, page, |answer| Reply::App { answer }).await,
+    }
 }
 
 /// Answers one run until it closes its channel, `stop` is cancelled, or it breaks the protocol.
@@ -189,6 +453,11 @@ pub async fn serve_run<S: Starter>(
     drop(server);
     while calls.join_next().await.is_some() {}
     servers.release(&scope.run).await;
+    if let Some(desk) = servers.desk() {
+        let (vault, run) = (desk.vault().clone(), scope.run.clone());
+        // A panic in it would have been told already.
+        let _ = tokio::task::spawn_blocking(move || vault.settle(run.as_str())).await;
+    }
     outcome
 }
 
@@ -241,9 +510,47 @@ async fn answer<S: Starter>(servers: Arc<Servers<S>>, scope: RunScope, call: Cal
                 }
             }
         }
+        Request::KeepApps { invocations } => {
+            keep_apps(&servers, &scope, invocations, &responder).await
+        }
+        Request::App { .. } | Request::Inspect { .. } => {
+            responder
+                .fault(&Fault::new("forbidden", "not for a run"))
+                .await
+        }
     };
     if let Err(error) = sent {
         tracing::debug!(run = %scope.run, "an answer was not taken: {error}");
+    }
+}
+
+async fn keep_apps<S: Starter>(
+    servers: &Arc<Servers<S>>,
+    scope: &RunScope,
+    invocations: Vec<String>,
+    responder: &Responder<AppBridge>,
+) -> Result<(), LinkError> {
+    let kept = match servers.desk() {
+        None => Ok(Ok(())),
+        Some(desk) => {
+            let (vault, run) = (desk.vault().clone(), scope.run.clone());
+            let keep = move || vault.keep(run.as_str(), &invocations);
+            tokio::task::spawn_blocking(keep).await
+        }
+    };
+    match kept {
+        Ok(Ok(())) => responder.send(&Reply::AppsKept, &[]).await,
+        Ok(Err(error)) => {
+            tracing::error!(run = %scope.run, "a run's apps can't be kept: {error}");
+            let code = "app_resource_invalid".to_owned();
+            let message = "the apps of the reply could not be kept".to_owned();
+            responder.send(&Reply::Failed { code, message }, &[]).await
+        }
+        Err(_) => {
+            responder
+                .fault(&Fault::new("internal", "the keeper was lost"))
+                .await
+        }
     }
 }
 
@@ -294,10 +601,39 @@ async fn call_tool<S: Starter>(
         biased;
         never = forward => match never {},
         never = withdrawn => match never {},
-        result = servers.call(scope, &wish.server, request) => {
+        result = call_and_capture(servers, scope, &wish.server, request) => {
             result.map_err(|error: CallError| (error.code(), error.message()))
         }
     }
+}
+
+/// The result of a call, and the app that shows it.
+async fn call_and_capture<S: Starter>(
+    servers: &Arc<Servers<S>>,
+    scope: &RunScope,
+    server: &str,
+    request: CallRequest,
+) -> Result<McpResult, CallError> {
+    let desk = servers.desk().zip(servers.settings(server));
+    let desk = desk.filter(|(_, settings)| settings.apps.is_some());
+    let Some((desk, settings)) = desk else {
+        return servers.call(scope, server, request).await;
+    };
+    let (tool, arguments) = (request.tool.clone(), request.arguments.clone());
+    let (connection, result) = servers.call_raw(scope, server, request).await?;
+    let app = desk
+        .capture(Shown {
+            scope,
+            settings,
+            tool: &tool,
+            arguments: &arguments,
+            connection: &connection,
+            result: &result,
+        })
+        .await;
+    let mut converted = convert(result, servers.limits())?;
+    converted.app = app;
+    Ok(converted)
 }
 
 fn progress_reply(report: Progress) -> Reply {
@@ -334,6 +670,15 @@ async fn reply<T: serde::Serialize>(
             return responder.fault(&fault).await;
         }
     };
+    send(responder, bytes, wrap).await
+}
+
+/// Sends a final answer as it is.
+async fn send(
+    responder: &Responder<AppBridge>,
+    bytes: Vec<u8>,
+    wrap: impl FnOnce(Body) -> Reply,
+) -> Result<(), LinkError> {
     match Body::pack(bytes) {
         Ok((body, fd)) => {
             let fds: Vec<OwnedFd> = fd.into_iter().collect();

@@ -59,7 +59,7 @@ async fn a_large_result_comes_whole_and_a_too_large_one_not_at_all() {
     let big = |bytes: usize| call_with("big", json!({ "bytes": bytes })).0;
     let result = servers.call(&scope, "s", big(4 << 20)).await.unwrap();
     assert_eq!(result.content, said(&"x".repeat(4 << 20)));
-    let error = servers.call(&scope, "s", big(9 << 20)).await.unwrap_err();
+    let error = servers.call(&scope, "s", big(17 << 20)).await.unwrap_err();
     assert_eq!(error.code(), "mcp_result_too_large");
     // The next call gets a new server.
     servers.call(&scope, "s", echo("again")).await.unwrap();

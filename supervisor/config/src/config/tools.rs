@@ -14,6 +14,7 @@ pub struct Tools {
     pub disallowed_tools: Vec<String>,
     /// Commands of a run reach the application's own tools over MCP.
     pub app_endpoint: bool,
+    pub gateway: Gateway,
     /// Absolute, from the workspace.
     pub mcp_config_path: Option<PathBuf>,
     /// The file's servers and the inline ones, by name.
@@ -26,6 +27,17 @@ pub struct Tools {
     pub mcp_call_max_total_timeout_ms: u64,
     pub filesystem: Filesystem,
     pub web: Web,
+}
+
+/// The servers for agents that are not ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Gateway {
+    pub enabled: bool,
+    /// Stubs at once.
+    pub max_sessions: usize,
+    /// Processes of servers at once.
+    pub max_backends: usize,
 }
 
 #[derive(Debug, Clone, Deserialize)]

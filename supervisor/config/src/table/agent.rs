@@ -134,6 +134,11 @@ pub(super) const FIELDS: &[Field] = &[
         .doc("Tools that may not be used; always wins."),
     flag("tools.appEndpoint", false)
         .doc("Whether programs that a run's commands start may call `PublishReplyFile`, over MCP; for an agent program of another make. Everything in the sandbox of the run can then publish."),
+    flag("tools.gateway.enabled", false)
+        .doc("Whether other agents of the daemon's own user may use the stdio servers below, through `mono-mcp-stub`."),
+    int("tools.gateway.maxSessions", 1, 256).or(32).doc("Stubs at once."),
+    int("tools.gateway.maxBackends", 1, 64).or(16)
+        .doc("Processes of servers that the gateway has at once."),
     path("tools.mcpConfigPath", Base::Workspace).env("MCP_CONFIG_PATH")
         .doc("An `mcp.json`; relative to the workspace, not to this file."),
     map("tools.mcpServers", Form::ServerName, 128).doc("MCP servers, by name; the same form as in `mcp.json`."),

@@ -1,8 +1,9 @@
 //! Our own server in this process, behind real pipes, for tests that play the supervisor.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::RunScope;
-use ipc_proto::settings::{McpServerSettings, McpTransport};
+use ipc_proto::settings::{McpServerSettings, McpTransport, ServerApps};
 use ipc_proto::{ConversationId, RunId};
 use mono_app_bridge::limits::Limits;
 use mono_app_bridge::servers::{Servers, Started, Starter};
@@ -72,7 +73,12 @@ impl InProcess {
 }
 
 impl Starter for InProcess {
-    async fn start(&self, name: &str, run: Option<&RunId>) -> Result<Started, String> {
+    async fn start(
+        &self,
+        name: &str,
+        run: Option<&RunId>,
+        _claim: Option<Claim>,
+    ) -> Result<Started, String> {
         let mut log = self.0.lock().unwrap();
         log.started.push(format!(
             "{name}{}",
@@ -140,6 +146,11 @@ pub fn declared(name: &str) -> McpServerSettings {
         transport: McpTransport::Stdio,
         shared: false,
         per_run: false,
+        claims: false,
+        apps: Some(ServerApps {
+            exact_results: false,
+            webrtc: true,
+        }),
     }
 }
 

@@ -1,0 +1,23 @@
+//! MCP Apps: pages of servers that show the result of a call. The authority over them; the page
+//! that shows them only relays (spec s0, "MCP Apps"; spec s2).
+//!
+//! [`meta`], [`origins`], [`redact`], [`rules`], [`rate`] and [`quota`] are pure. [`vault`] and
+//! [`audit`] are what is on the disk, [`capture`] is how an app comes there, [`views`] is what a
+//! person has open, and [`desk`] answers, with [`authority`] for what needs a server.
+
+pub mod audit;
+pub mod authority;
+pub mod capture;
+pub mod desk;
+pub mod folder;
+pub mod manifest;
+pub mod meta;
+pub mod operator;
+pub mod origins;
+pub mod proposals;
+pub mod quota;
+pub mod rate;
+pub mod redact;
+pub mod rules;
+pub mod vault;
+pub mod views;
