@@ -31,6 +31,9 @@ enum Sentence {
 }
 
 pub(super) fn plan(text: &str, tools: &[ToolSpec]) -> Plan {
+    if let Some(summary) = finished_work(text) {
+        return Plan::Say(format!("The background task has ended: {summary}"));
+    }
     let mut steps = Vec::new();
     for clause in clauses(text) {
         match sentence(&clause, tools) {
@@ -53,6 +56,25 @@ pub(super) fn plan(text: &str, tools: &[ToolSpec]) -> Plan {
     } else {
         Plan::Call(steps)
     }
+}
+
+/// Begins the name of the tags between which the result of background work stands, as data.
+const RESULT: &str = "<untrusted-continuation-result-";
+/// Most characters of a result that are repeated.
+const MAX_SUMMARY: usize = 2_000;
+
+/// What came of background work, where the message is about that. Whatever the result says, it is
+/// quoted and never followed.
+fn finished_work(text: &str) -> Option<String> {
+    let (_, framed) = text.split_once(RESULT)?;
+    let mut lines = framed.lines();
+    let (_, result) = (lines.next()?, lines.next()?);
+    let result: Value = serde_json::from_str(result).ok()?;
+    let summary = match result.get("summary").and_then(Value::as_str) {
+        Some(summary) => summary.to_owned(),
+        None => result.to_string(),
+    };
+    Some(summary.chars().take(MAX_SUMMARY).collect())
 }
 
 /// Sentences: lines, and within a line what "then" divides. What is written to a file may have
@@ -97,6 +119,7 @@ const VERBS: &[(&str, &str)] = &[
     ("publish ", "publish"),
     ("send me ", "publish"),
     ("attach ", "publish"),
+    ("start background work", "work"),
     ("call ", "call"),
     ("say ", "say"),
     ("tools", "tools"),
@@ -150,6 +173,15 @@ fn sentence(clause: &str, tools: &[ToolSpec]) -> Option<Sentence> {
         "fetch" => named("WebFetch", &["url"], unquote(rest)),
         "publish" => {
             file_name(rest).and_then(|file| named("PublishReplyFile", &["path", "file_path"], file))
+        }
+        "work" => {
+            let task = rest.trim_start_matches(':').trim();
+            let task = if task.is_empty() {
+                "count the items"
+            } else {
+                task
+            };
+            named("start_background_work", &["task"], task)
         }
         "call" => call(rest, tools),
         "say" => Some(Sentence::Say(rest.to_owned())),
@@ -351,6 +383,7 @@ fn help(tools: &[ToolSpec]) -> String {
          - run uname -a\n\
          - fetch https://example.com/\n\
          - publish notes.txt\n\
+         - start background work: count the files\n\
          - call TOOL {{\"argument\": \"value\"}}\n\
          {}\n\
          For real answers, set runtime.model to a model of a provider that you have a key for.",
