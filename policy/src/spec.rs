@@ -20,6 +20,9 @@ pub struct Base {
     pub namespaces: u64,
     /// User and group in a user namespace of its own.
     pub ids: Option<(u32, u32)>,
+    /// Those of the supervisor, as the kernel names them, in the order of
+    /// `mono_sys::process::KINDS`: only the launcher can compare.
+    pub supervisors: Vec<String>,
     /// The file system that they see; `None` leaves the machine's (no namespaces).
     pub view: Option<View>,
     /// The first filter, as `seccomp::to_bytes` gives it.

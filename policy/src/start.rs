@@ -7,7 +7,7 @@ use crate::spec::{Base, VERSION, View, descriptor};
 use ipc_proto::Role;
 use mono_sys::memfd::sealed_memfd;
 use mono_sys::process::{
-    Child, ExitStatus, IdMap, Namespaces, Spawn, SpawnError, Step, differing_namespaces, own_pidfd,
+    Child, ExitStatus, IdMap, Namespaces, Spawn, SpawnError, Step, own_namespaces, own_pidfd,
     pidfd_signal, spawn, wait,
 };
 use nix::errno::Errno;
@@ -165,6 +165,7 @@ impl Launcher {
             version: VERSION,
             namespaces: launch.namespaces.bits(),
             ids: launch.id_map.map(|ids| (ids.uid, ids.gid)),
+            supervisors: own_namespaces()?,
             view: launch.view.clone(),
             filter: launch.filter.as_ref().clone(),
         };
@@ -243,19 +244,9 @@ impl Launcher {
             .collect();
         match self.ask(launch, &passed) {
             Ok(Some((Reply::Started { pid }, Some(pidfd)))) => {
-                let namespaces = match launch.namespaces {
-                    Namespaces::NONE => Some(Vec::new()),
-                    // It goes on until it is about to be another user, and then waits for us.
-                    _ => differing_namespaces(pid).ok(),
-                };
                 // A process that is gone already has told why.
                 let _ = nix::unistd::write(&release, &[0]);
-                let child = Child {
-                    pid,
-                    pidfd,
-                    namespaces,
-                };
-                Ok((self, child))
+                Ok((self, Child { pid, pidfd }))
             }
             Ok(Some((Reply::Refused { errno }, _))) => {
                 Err(StartError::namespaces(io::Error::from_raw_os_error(errno)))

@@ -6,7 +6,7 @@
 //! when nobody listens any more it returns `ENOSYS`.
 
 use crate::seccomp::{AUDIT_ARCH, X32, name_of};
-use mono_sys::process::pidfd_signal;
+use mono_sys::process::{KINDS, pidfd_signal};
 use mono_sys::seccomp_notify;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -90,17 +90,35 @@ pub fn channel() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// Sends the listener; the launcher does, once.
+/// What comes over the channel, once.
+#[derive(Debug)]
+pub struct Arrival {
+    /// The listener of the process's first filter.
+    pub listener: OwnedFd,
+    /// The namespaces of the process that are not the supervisor's. Only the launcher could see them:
+    /// another user's process isn't shown to anybody, and has no means to change them.
+    pub namespaces: Vec<&'static str>,
+}
+
+/// Sends the listener and the namespaces that are not the supervisor's; the launcher does, once.
 ///
 /// # Errors
 /// `EPIPE` when nobody will listen.
-pub fn send(channel: impl AsFd, listener: impl AsFd) -> io::Result<()> {
+pub fn send(
+    channel: impl AsFd,
+    listener: impl AsFd,
+    namespaces: &[&'static str],
+) -> io::Result<()> {
+    let kinds = KINDS.iter().enumerate();
+    let marks = kinds.filter(|(_, kind)| namespaces.contains(kind));
+    let marks = marks.fold(0_u8, |marks, (place, _)| marks | 1 << place);
     let fds = [listener.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(&fds));
     loop {
-        let parts = [IoSlice::new(b"L")];
+        let message = [b'L', marks];
+        let parts = [IoSlice::new(&message)];
         match sendmsg(&channel, &parts, &mut control, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => {}
             other => return Ok(other.map(drop)?),
@@ -113,12 +131,12 @@ pub fn send(channel: impl AsFd, listener: impl AsFd) -> io::Result<()> {
 /// # Errors
 /// `WouldBlock` when it is not there yet, `UnexpectedEof` when the launcher has ended without;
 /// another when it was lost, because this process can have no more descriptors.
-pub fn receive(channel: impl AsFd) -> io::Result<OwnedFd> {
+pub fn receive(channel: impl AsFd) -> io::Result<Arrival> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut byte = [0];
+    let mut message = [0; 2];
     let length = loop {
-        let mut parts = [IoSliceMut::new(&mut byte)];
+        let mut parts = [IoSliceMut::new(&mut message)];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         match recvmsg(&channel, &mut parts, &mut control, flags) {
             // The launcher closes its other descriptors without having read from them.
@@ -131,9 +149,16 @@ pub fn receive(channel: impl AsFd) -> io::Result<OwnedFd> {
         RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
         _ => None,
     });
-    rights.ok_or_else(|| match length {
-        0 => io::ErrorKind::UnexpectedEof.into(),
+    let listener = rights.ok_or_else(|| match length {
+        0 => io::Error::from(io::ErrorKind::UnexpectedEof),
         _ => io::Error::other("the listener was lost on its way"),
+    })?;
+    let [_, marks] = message;
+    let kinds = KINDS.into_iter().enumerate();
+    let kinds = kinds.filter(|(place, _)| marks & 1 << place != 0);
+    Ok(Arrival {
+        listener,
+        namespaces: kinds.map(|(_, kind)| kind).collect(),
     })
 }
 
@@ -170,7 +195,7 @@ pub fn next(listener: impl AsFd) -> io::Result<Heard> {
 /// [`Caught::end`].
 pub fn watch(channel: OwnedFd, mut tell: impl FnMut(&Violation)) -> io::Result<()> {
     wait(&channel)?;
-    let listener = receive(&channel)?;
+    let listener = receive(&channel)?.listener;
     drop(channel);
     loop {
         match next(&listener)? {
@@ -242,10 +267,11 @@ mod tests {
         let early = receive(&ours).unwrap_err();
         assert_eq!(early.kind(), io::ErrorKind::WouldBlock);
         let (mut reader, mut writer) = io::pipe().unwrap();
-        send(&theirs, &reader).unwrap();
+        send(&theirs, &reader, &["mnt", "uts"]).unwrap();
         let received = receive(&ours).unwrap();
+        assert_eq!(received.namespaces, ["mnt", "uts"]);
         writer.write_all(b"x").unwrap();
-        reader = received.into();
+        reader = received.listener.into();
         io::Read::read_exact(&mut reader, &mut [0]).unwrap();
         drop(theirs);
         let late = receive(&ours).unwrap_err();
@@ -255,7 +281,7 @@ mod tests {
 
         let (ours, theirs) = channel().unwrap();
         drop(ours);
-        let nobody = send(&theirs, &reader).unwrap_err();
+        let nobody = send(&theirs, &reader, &[]).unwrap_err();
         assert_eq!(nobody.kind(), io::ErrorKind::BrokenPipe);
     }
 }

@@ -7,6 +7,7 @@ pub mod capability;
 pub mod fd;
 pub mod hostile;
 pub mod landlock;
+pub mod mapped;
 pub mod memfd;
 pub mod mount;
 pub mod network;

@@ -65,12 +65,20 @@ pub fn sealed_memfd(name: &CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// Reads a whole sealed memory file from its start, after its seals and its size were checked.
 ///
-/// Positioned reads and no mapping: a mapped page of somebody else's file is a way to be killed
-/// by `SIGBUS`, and the offset of a descriptor is shared with its sender.
+/// Positioned reads: the offset of a descriptor is shared with its sender.
 ///
 /// # Errors
 /// [`SealedError`]; nothing is read from a file that could still change.
 pub fn read_sealed(fd: impl AsFd, max: usize) -> Result<Vec<u8>, SealedError> {
+    let length = sealed_length(&fd, max)?;
+    let file = File::from(fd.as_fd().try_clone_to_owned()?);
+    let mut bytes = vec![0; length];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// The size of a sealed memory file.
+pub(crate) fn sealed_length(fd: impl AsFd, max: usize) -> Result<usize, SealedError> {
     let found = match fcntl(&fd, FcntlArg::F_GET_SEALS) {
         Ok(seals) => seals,
         Err(Errno::EINVAL) => -1,
@@ -85,12 +93,7 @@ pub fn read_sealed(fd: impl AsFd, max: usize) -> Result<Vec<u8>, SealedError> {
     let file = File::from(fd.as_fd().try_clone_to_owned()?);
     let size = file.metadata()?.len();
     let length = usize::try_from(size).ok().filter(|length| *length <= max);
-    let Some(length) = length else {
-        return Err(SealedError::TooLarge { size, max });
-    };
-    let mut bytes = vec![0; length];
-    file.read_exact_at(&mut bytes, 0)?;
-    Ok(bytes)
+    length.ok_or(SealedError::TooLarge { size, max })
 }
 
 #[cfg(test)]

@@ -1,8 +1,17 @@
-//! The loopback interface of a new network namespace.
+//! A new network namespace and its loopback interface.
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 use std::io;
 use std::os::fd::AsRawFd;
+
+/// Makes a network namespace and enters it with the calling thread: empty, with a loopback interface
+/// that is down.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` at the system's limit.
+pub fn own() -> io::Result<()> {
+    Ok(nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?)
+}
 
 /// Brings `lo` up in this network namespace, so that programs of one sandbox can talk to each
 /// other over 127.0.0.1. Nothing else becomes reachable.

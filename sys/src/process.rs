@@ -47,6 +47,12 @@ impl Namespaces {
         self.0
     }
 
+    /// The set without those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// The set with these bits; `None` when one of them is no namespace of this list.
     pub const fn from_bits(bits: u64) -> Option<Self> {
         let all = Self::USER.0 | Self::PID.0 | Self::MOUNT.0 | Self::NET.0;
@@ -107,32 +113,38 @@ pub struct Child {
     pub pid: i32,
     /// Names exactly this process, also after its id was reused.
     pub pidfd: OwnedFd,
-    /// Namespaces that differ from the caller's, read before the child ran anything: as another
-    /// user it can't be looked at later without `CAP_SYS_PTRACE`, and its launcher leaves it no
-    /// means to change them. `None` when the kernel doesn't let the caller look.
-    pub namespaces: Option<Vec<&'static str>>,
 }
 
 /// Kinds of namespaces, as `/proc/PID/ns` names them.
 pub const KINDS: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
+
+/// The namespaces that this process is in, as the kernel names them, in the order of [`KINDS`].
+///
+/// # Errors
+/// When `/proc` is not there.
+pub fn own_namespaces() -> io::Result<Vec<String>> {
+    namespaces_of("self")
+}
 
 /// The namespaces of a process that differ from the caller's.
 ///
 /// # Errors
 /// When the process has ended, or is another user's and the caller has no `CAP_SYS_PTRACE`.
 pub fn differing_namespaces(pid: i32) -> io::Result<Vec<&'static str>> {
-    let folder = |process: &str| {
-        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-        open(&*format!("/proc/{process}/ns"), flags, Mode::empty())
-    };
-    let (own, other) = (folder("self")?, folder(&pid.to_string())?);
-    let mut differing = Vec::new();
-    for kind in KINDS {
-        if readlinkat(&other, kind)? != readlinkat(&own, kind)? {
-            differing.push(kind);
-        }
-    }
-    Ok(differing)
+    let (own, other) = (own_namespaces()?, namespaces_of(&pid.to_string())?);
+    let pairs = KINDS.into_iter().zip(own.iter().zip(&other));
+    Ok(pairs
+        .filter_map(|(kind, (own, other))| (own != other).then_some(kind))
+        .collect())
+}
+
+fn namespaces_of(process: &str) -> io::Result<Vec<String>> {
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let folder = open(&*format!("/proc/{process}/ns"), flags, Mode::empty())?;
+    KINDS
+        .into_iter()
+        .map(|kind| Ok(readlinkat(&folder, kind)?.to_string_lossy().into_owned()))
+        .collect()
 }
 
 /// What a child was doing when it failed before its program ran.
@@ -267,15 +279,8 @@ pub fn spawn(request: &Spawn<'_>) -> Result<Child, SpawnError> {
         moves.push((fd.as_raw_fd(), *target));
     }
     let map = |id: u32| format!("{id} {id} 1").into_bytes();
-    let pipe = || {
-        nix::unistd::pipe2(OFlag::O_CLOEXEC).map_err(|errno| failed(Step::ReportPipe)(errno.into()))
-    };
-    let (reader, writer) = pipe()?;
-    // Without namespaces of its own it has the caller's: nothing to look at.
-    let hold = match request.namespaces {
-        Namespaces::NONE => None,
-        _ => Some(pipe()?),
-    };
+    let (reader, writer) = nix::unistd::pipe2(OFlag::O_CLOEXEC)
+        .map_err(|errno| failed(Step::ReportPipe)(errno.into()))?;
     let mut prepared = Prepared {
         argv,
         env,
@@ -283,23 +288,13 @@ pub fn spawn(request: &Spawn<'_>) -> Result<Child, SpawnError> {
         used,
         exe: request.exe.as_raw_fd(),
         report: writer.as_raw_fd(),
-        hold: hold.as_ref().map(|(held, _)| held.as_raw_fd()),
         uid_map: request.id_map.map(|ids| map(ids.uid)).unwrap_or_default(),
         gid_map: request.id_map.map(|ids| map(ids.gid)).unwrap_or_default(),
         map_ids: wants_user,
     };
 
-    let mut child = clone_child(&mut prepared, request).map_err(failed(Step::Clone))?;
-    child.namespaces = match &hold {
-        Some((_, release)) => {
-            let seen = differing_namespaces(child.pid).ok();
-            // Now it may go on. A child that is gone already has told why.
-            let _ = nix::unistd::write(release, &[0]);
-            seen
-        }
-        None => Some(Vec::new()),
-    };
-    drop((writer, hold));
+    let child = clone_child(&mut prepared, request).map_err(failed(Step::Clone))?;
+    drop(writer);
     let mut report = [0_u8; 8];
     let got = read_full(reader.as_fd(), &mut report).map_err(failed(Step::ReportPipe))?;
     if got == 0 {
@@ -373,7 +368,6 @@ fn clone_child(prepared: &mut Prepared, request: &Spawn<'_>) -> io::Result<Child
     Ok(Child {
         pid: i32::try_from(pid).unwrap_or(-1),
         pidfd,
-        namespaces: None,
     })
 }
 
@@ -421,9 +415,11 @@ mod tests {
     }
 
     #[test]
-    fn a_childs_own_namespaces_are_told() {
-        let child = shell("exit 0", vec![]).unwrap();
-        assert_eq!(child.namespaces.as_deref(), Some(&[][..]));
+    fn namespaces_of_its_own_can_be_told_from_the_callers() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let child = shell("read line", vec![(reader.as_fd(), 0)]).unwrap();
+        assert_eq!(differing_namespaces(child.pid).unwrap(), [""; 0]);
+        pidfd_signal(&child.pidfd, libc::SIGKILL).unwrap();
         wait(&child.pidfd).unwrap();
         // Only root makes others without one of users.
         let (uid, gid) = (nix::unistd::geteuid(), nix::unistd::getegid());
@@ -435,19 +431,20 @@ mod tests {
             Some(_) => (Namespaces::USER, vec!["ipc", "user", "uts"]),
             None => (Namespaces::NONE, vec!["ipc", "uts"]),
         };
-        let exe = File::open("/bin/true").unwrap();
+        let exe = File::open("/bin/sh").unwrap();
         let child = spawn(&Spawn {
             exe: exe.as_fd(),
-            argv: vec![c"true".into()],
+            argv: vec![c"sh".into(), c"-c".into(), c"read line".into()],
             env: vec![],
-            fds: vec![],
+            fds: vec![(reader.as_fd(), 0)],
             namespaces: user | Namespaces::IPC | Namespaces::UTS,
             id_map,
             cgroup: None,
         })
         .unwrap();
-        assert_eq!(child.namespaces, Some(expected));
-        assert_eq!(wait(&child.pidfd).unwrap(), ExitStatus::Exited(0));
+        assert_eq!(differing_namespaces(child.pid).unwrap(), expected);
+        pidfd_signal(&child.pidfd, libc::SIGKILL).unwrap();
+        wait(&child.pidfd).unwrap();
     }
 
     /// The folder of this process's control group of version 2; none on a system without.

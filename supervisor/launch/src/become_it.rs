@@ -4,6 +4,7 @@ use crate::confine;
 use crate::failure::{During, Failure};
 use crate::ground::Ground;
 use crate::view::{self, Taken};
+use mono_sys::process::{KINDS, Namespaces, own_namespaces};
 use mono_sys::{fd, network};
 use nix::fcntl::AtFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -52,16 +53,37 @@ impl Start<'_> {
         if let Some(ids) = base.ids {
             map_ids(ids)?;
         }
-        if let Some(view) = &base.view {
-            nix::unistd::sethostname("mono").during(Step::HostName)?;
-            view::complete(view, &spec.own, taken)?;
-        }
+        let own_network = own_network(base);
+        let see = || {
+            if let Some(view) = &base.view {
+                nix::unistd::sethostname("mono").during(Step::HostName)?;
+                view::complete(view, &spec.own, taken)?;
+            }
+            confine::prepare_landlock(&spec.landlock, program.as_ref())
+        };
+        let domain = if own_network {
+            // The kernel takes longer for an empty network than for all else: side by side.
+            std::thread::scope(|scope| {
+                let seeing = std::thread::Builder::new()
+                    .stack_size(SMALL_STACK)
+                    .spawn_scoped(scope, see)
+                    .during(Step::Limit)?;
+                let network = network::own().and_then(|()| match spec.loopback {
+                    true => network::loopback_up(),
+                    false => Ok(()),
+                });
+                let seen = seeing.join().unwrap_or_else(|_| {
+                    Err(io::Error::other("a thread ended early")).during(Step::FileSystem)
+                });
+                network.during(Step::Loopback)?;
+                seen
+            })?
+        } else {
+            see()?
+        };
         // The machine's tree is out of reach from here on.
         drop(ground);
-        if spec.loopback {
-            network::loopback_up().during(Step::Loopback)?;
-        }
-        let domain = confine::prepare_landlock(&spec.landlock, program.as_ref())?;
+        let namespaces = differing(&base.supervisors)?;
         let arguments = strings(&spec.arguments)?;
         let environment = strings(&spec.environment)?;
         let candidates = candidates(&spec)?;
@@ -85,7 +107,7 @@ impl Start<'_> {
             descriptor::CONTROL
         };
         fd::cloexec_from(first.unsigned_abs()).during(Step::Execute)?;
-        confine::filter(&base.filter, &violations)?;
+        confine::filter(&base.filter, &violations, &namespaces)?;
         confine::limit(&spec.limits, |resource| resource == Resource::OpenFiles)?;
         match program {
             Some(program) => nix::unistd::execveat(
@@ -99,6 +121,23 @@ impl Start<'_> {
             None => execute_first(&candidates, &arguments, &environment),
         }
     }
+}
+
+/// Bytes for the thread that prepares what is seen.
+const SMALL_STACK: usize = 256 * 1024;
+
+/// True for a network that the process makes for itself, as it is not made with it.
+fn own_network(base: &Base) -> bool {
+    Namespaces::from_bits(base.namespaces).is_some_and(|all| all.contains(Namespaces::NET))
+}
+
+/// The namespaces of this process that the supervisor doesn't share.
+fn differing(supervisors: &[String]) -> Result<Vec<&'static str>, Failure> {
+    let own = own_namespaces().during(Step::FileSystem)?;
+    let pairs = KINDS.into_iter().zip(own.iter().zip(supervisors));
+    Ok(pairs
+        .filter_map(|(kind, (own, theirs))| (own != theirs).then_some(kind))
+        .collect())
 }
 
 /// Puts the descriptors that the program has at their numbers; what is not passed stays as the
@@ -137,7 +176,7 @@ fn map_ids((uid, gid): (u32, u32)) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits until the supervisor has looked at the process: what follows changes what it could see.
+/// Waits until the supervisor knows of the process.
 fn released(release: OwnedFd) -> Result<(), Failure> {
     loop {
         match nix::unistd::read(&release, &mut [0]) {

@@ -157,8 +157,12 @@ pub(crate) fn drop_privileges(identity: Option<&Identity>) -> Result<(), Failure
 }
 
 /// Installs the first filter of system calls and sends the descriptor on which the kernel tells of
-/// those that it holds. Everything after it must be in the role's list.
-pub(crate) fn filter(program: &[u8], violations: &OwnedFd) -> Result<(), Failure> {
+/// those that it holds, with what the supervisor is to know of the process. Everything after it must be in the role's list.
+pub(crate) fn filter(
+    program: &[u8],
+    violations: &OwnedFd,
+    namespaces: &[&'static str],
+) -> Result<(), Failure> {
     let (program, []) = program.as_chunks() else {
         let odd = io::Error::other("the filter is no whole number of instructions");
         return Err(odd).during(Step::Filter);
@@ -173,5 +177,5 @@ pub(crate) fn filter(program: &[u8], violations: &OwnedFd) -> Result<(), Failure
         _ => Step::Filter,
     };
     let listener = installed.during(step)?;
-    violation::send(violations, &listener).during(Step::Listener)
+    violation::send(violations, &listener, namespaces).during(Step::Listener)
 }

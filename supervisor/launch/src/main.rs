@@ -67,7 +67,10 @@ fn serve() -> Result<(), Failure> {
             (Ok(()), Ok(Some(ground))) => ground.take(&spec.own)?,
             (Ok(()), _) => Ok(Vec::new()),
         };
-        match alone.sibling(namespaces, cgroup.as_ref().map(AsFd::as_fd)) {
+        match alone.sibling(
+            namespaces.without(Namespaces::NET),
+            cgroup.as_ref().map(AsFd::as_fd),
+        ) {
             Ok(Side::Copy) => {
                 drop((requests, cgroup));
                 let start = Start {

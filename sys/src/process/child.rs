@@ -20,9 +20,6 @@ pub(super) struct Prepared {
     pub(super) used: Vec<bool>,
     pub(super) exe: RawFd,
     pub(super) report: RawFd,
-    /// One byte comes here when the parent has looked at what it started; nothing to wait for
-    /// when there is nothing to look at.
-    pub(super) hold: Option<RawFd>,
     pub(super) uid_map: Vec<u8>,
     pub(super) gid_map: Vec<u8>,
     pub(super) map_ids: bool,
@@ -56,10 +53,6 @@ fn set_up(prepared: &mut Prepared) -> Result<std::convert::Infallible, (Step, c_
     die_with_parent(prepared.report)?;
     place_descriptors(prepared)?;
     reset_signals();
-    // The parent looks in the meantime; what follows changes what it could see.
-    if let Some(hold) = prepared.hold {
-        wait_for_parent(hold)?;
-    }
     if prepared.map_ids {
         map_ids(prepared)?;
         keep_capabilities()?;
@@ -125,20 +118,6 @@ fn die_with_parent(report: RawFd) -> Result<(), (Step, c_int)> {
     Ok(())
 }
 
-/// The parent writes before it closes, and a parent that dies takes this process with it.
-fn wait_for_parent(hold: RawFd) -> Result<(), (Step, c_int)> {
-    let mut byte = 0_u8;
-    loop {
-        // SAFETY: the buffer is one byte of this stack.
-        let got = unsafe { libc::read(hold, ptr::from_mut(&mut byte).cast(), 1) };
-        // SAFETY: errno of this thread is always readable.
-        let interrupted = got < 0 && unsafe { *libc::__errno_location() } == libc::EINTR;
-        if !interrupted {
-            return check(got as c_long, Step::ReportPipe).map(|_| ());
-        }
-    }
-}
-
 fn place_descriptors(prepared: &mut Prepared) -> Result<(), (Step, c_int)> {
     let above = prepared.used.len() as c_int;
     // SAFETY: descriptor calls on integers, and one constant path.
@@ -152,9 +131,6 @@ fn place_descriptors(prepared: &mut Prepared) -> Result<(), (Step, c_int)> {
             .map(|lifted| lifted as RawFd)
         };
         prepared.report = lift(prepared.report)?;
-        if let Some(hold) = &mut prepared.hold {
-            *hold = lift(*hold)?;
-        }
         prepared.exe = lift(prepared.exe)?;
         for (source, _) in &mut prepared.moves {
             *source = lift(*source)?;

@@ -8,15 +8,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 /// Says that the process has one thread, and so that a copy of it can do whatever it could: a
-/// second thread might hold a lock at that moment, for ever.
+/// second thread might hold a lock at that moment, for ever. (A copy may start threads.)
 #[derive(Debug)]
 pub struct Alone(PhantomData<*const ()>);
 
 /// Which of the two goes on.
 #[derive(Debug)]
 pub enum Side {
-    /// The process that was copied; the copy, whose parent is this one's. Namespaces were not
-    /// looked at.
+    /// The process that was copied; the copy, whose parent is this one's.
     Original(Child),
     /// The copy: its memory and its descriptors are its own, its signal handlers are the default
     /// ones, and it dies with nobody yet.
@@ -72,7 +71,6 @@ impl Alone {
                 pid: i32::try_from(pid).unwrap_or(-1),
                 // SAFETY: the kernel has stored a fresh descriptor that nobody else knows.
                 pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
-                namespaces: None,
             })),
             _ => Err(io::Error::last_os_error()),
         }

@@ -50,7 +50,7 @@ pub(crate) enum Hearing {
 fn take(socket: &OwnedFd) -> std::io::Result<OwnedFd> {
     let mut ready = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
     poll(&mut ready, PollTimeout::NONE)?;
-    violation::receive(socket)
+    Ok(violation::receive(socket)?.listener)
 }
 
 /// A worker that waits.
