@@ -69,7 +69,10 @@ pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
             command.args(names.flat_map(|name| ["--bin", name]));
         }
         Programs::Product => {
-            command.args(["--bins", "--exclude", "xtask", "--exclude", "mono-tests"]);
+            command.arg("--bins");
+            for none_of_it in ["xtask", "mono-tests", "continuation-proof"] {
+                command.args(["--exclude", none_of_it]);
+            }
         }
         // The same packages as the tests that come after it: with others, cargo would choose other
         // features for what they share, and build it twice.

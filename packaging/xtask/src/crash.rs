@@ -6,7 +6,7 @@ use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Whose work: `artifact`.
+    /// Whose work: `artifact`, or `continuations`, whose disk is a simulated one.
     name: String,
     /// So many points at most, chosen by the seed [default: all of them].
     #[arg(long, value_name = "N")]
@@ -21,9 +21,15 @@ pub(crate) struct Arguments {
 
 /// True when nothing was lost.
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
-    let programs = build::build(build::Programs::Named(&["crash-suite"]), false)?;
-    let mut command = Command::new(programs.join("crash-suite"));
-    command.arg(&arguments.name);
+    let program = match arguments.name.as_str() {
+        "continuations" => "crash-continuations",
+        _ => "crash-suite",
+    };
+    let programs = build::build(build::Programs::Named(&[program]), false)?;
+    let mut command = Command::new(programs.join(program));
+    if program == "crash-suite" {
+        command.arg(&arguments.name);
+    }
     let numbers = [
         ("--sample", arguments.sample.map(|n| n.to_string())),
         ("--seed", arguments.seed.map(|n| n.to_string())),
@@ -37,7 +43,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         );
     }
     command.args(arguments.json.then_some("--json"));
-    let status = command.status().context("crash-suite can't be started")?;
+    let status = command
+        .status()
+        .with_context(|| format!("{program} can't be started"))?;
     match status.code() {
         Some(0) => Ok(true),
         Some(1) => Ok(false),

@@ -8,7 +8,7 @@ use crate::fs::{Folder, Fs};
 use crate::meta::{Id, origin_key};
 use crate::names;
 use crate::shared::Shared;
-use crate::state::Draft;
+use crate::state::{Draft, State};
 use crate::store::Update;
 use crate::txn::Origin;
 use continuation_record::canonical;
@@ -109,28 +109,28 @@ impl<F: Fs> Shared<F> {
         }
         let key = origin_key(&origin.run, &origin.conversation, &origin.boundary);
         let mut draft = Draft::default();
-        let mut members = Vec::new();
+        let (mut count, mut bytes) = (0, 0);
         let mut snapshots = Vec::new();
-        let mut bytes = 0;
         for id in state.index.members(key) {
             let Some(record) = state.record(&id)?.and_then(|record| pinned(&record, at)) else {
                 continue;
             };
             bytes += weight(&record);
             snapshots.extend(record.origin_context_ref.as_ref().map(|r| r.digest.clone()));
-            members.push(id.clone());
+            count += 1;
             if bytes <= state.limits.group_bytes {
                 draft.records.insert(id, Some(Arc::new(record)));
             }
         }
         if bytes <= state.limits.group_bytes {
-            return Ok(self.stage(state, draft, false, members.len()));
+            return Ok(self.stage(state, draft, false, count));
         }
-        drop(state);
         snapshots.dedup();
         let [snapshot] = snapshots.as_slice() else {
             return Err(damaged("a turn whose claims have several snapshots"));
         };
+        let members = members(&state, origin, snapshot)?;
+        drop(state);
         let marker = Marker {
             schema_version: 1,
             group_key: group_key(origin)?,
@@ -150,7 +150,7 @@ impl<F: Fs> Shared<F> {
         names::replace(self.fs.as_ref(), Folder::Groups, &name, &text, doing)?;
         self.materialize(&members, at)?;
         self.unmark(&name)?;
-        Ok(Update::new(Ok(members.len()), None))
+        Ok(Update::new(Ok(count), None))
     }
 
     /// The records follow their marker.
@@ -226,36 +226,37 @@ pub(crate) fn finish<F: Fs>(shared: &Arc<Shared<F>>) -> Result<usize, OpenError>
         if !named {
             return Err(what().into());
         }
-        let members = members(shared, &origin, &marker)?.ok_or_else(what)?;
+        let members = members(&shared.state(), &origin, &marker.snapshot_digest)?;
+        // Some may have gone on since, but none may have joined.
+        let same = members.len() < marker.member_count
+            || (members.len() == marker.member_count
+                && member_digest(&members)? == marker.member_set_digest);
+        if !same {
+            return Err(what().into());
+        }
         shared.materialize(&members, marker.activated_at)?;
         shared.unmark(name)?;
     }
     Ok(names.len())
 }
 
-/// The records that a marker speaks of, as far as they still wait. None if they are not those.
+/// The records that a marker speaks of: those of the turn that are not over and are bound to the
+/// snapshot, also if they were activated before.
 fn members<F: Fs>(
-    shared: &Shared<F>,
+    state: &State<F>,
     origin: &Origin,
-    marker: &Marker,
-) -> Result<Option<Vec<Id>>, StoreError> {
-    let state = shared.state();
+    snapshot: &str,
+) -> Result<Vec<Id>, StoreError> {
     let key = origin_key(&origin.run, &origin.conversation, &origin.boundary);
     let mut members = Vec::new();
     for id in state.index.members(key) {
         let bound = state.record(&id)?.is_some_and(|record| {
-            record
-                .origin_context_ref
-                .as_ref()
-                .is_some_and(|reference| reference.digest == marker.snapshot_digest)
+            let reference = record.origin_context_ref.as_ref();
+            reference.is_some_and(|reference| reference.digest == snapshot)
         });
         if bound {
             members.push(id);
         }
     }
-    // Some may have gone on since, but none may have joined.
-    let same = members.len() < marker.member_count
-        || (members.len() == marker.member_count
-            && member_digest(&members)? == marker.member_set_digest);
-    Ok(same.then_some(members))
+    Ok(members)
 }

@@ -201,13 +201,6 @@ impl<F: Fs> Store<F> {
         texts(&self.shared().state().index.members(key))
     }
 
-    /// Pending records of a turn, whatever is known of its context.
-    #[must_use]
-    pub fn members(&self, origin: &crate::Origin) -> Vec<String> {
-        let key = origin_key(&origin.run, &origin.conversation, &origin.boundary);
-        texts(&self.shared().state().index.members(key))
-    }
-
     /// A part of the list of all records.
     ///
     /// # Errors

@@ -48,7 +48,6 @@ impl<F: Fs> Counting<F> {
     }
 
     /// A count of the calls that goes on when this is given away.
-    #[must_use]
     pub fn count(&self) -> impl Fn() -> u64 + use<F> {
         let left = Arc::clone(&self.left);
         move || left.made.load(Ordering::Relaxed)

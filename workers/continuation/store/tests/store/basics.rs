@@ -231,7 +231,10 @@ fn a_snapshot_lives_as_long_as_a_record_refers_to_it() {
     assert_eq!(store.blob(&digest).expect("read"), Some(text.clone()));
     store.close().expect("checkpoint");
     let name = format!("{digest}.json");
-    assert_eq!(fs.world().names(Folder::Contexts), [name.clone()]);
+    assert_eq!(
+        fs.world().names(Folder::Contexts),
+        std::slice::from_ref(&name)
+    );
     assert_eq!(store.blob(&digest).expect("read"), Some(text.clone()));
     put(&store, delivered(received(claimed(1), "1"), at(9))).expect("put");
     assert_eq!(store.stats().context_bytes, text.len() as u64);
@@ -477,7 +480,8 @@ fn what_is_not_as_it_was_stops_the_start() {
     let record = |world: &World| world.names(Folder::Records)[0].clone();
     let pack = |world: &World| world.names(Folder::Packs)[0].clone();
     let log = "continuation-log-v1.bin";
-    let cases: [(&str, &dyn Fn(&mut World)); 12] = [
+    type Change<'a> = &'a dyn Fn(&mut World);
+    let cases: [(&str, Change<'_>); 12] = [
         ("an unknown record", &|w| {
             w.place(Folder::Records, "notes.txt", b"")
         }),

@@ -1,0 +1,9 @@
+//! What proves that durable continuations are durable: power cuts at every call to the disk, a
+//! simulation of everything that can happen, and measurements. All but the last are in one process,
+//! on a simulated disk and with simulated clocks, and a seed repeats them.
+#![forbid(unsafe_code)]
+
+pub mod crash;
+mod report;
+
+pub use report::{Options, Report};
