@@ -133,11 +133,11 @@ fn is_fine(answer: &str) -> bool {
 }
 
 /// Sends a request and drops the body of the answer, which must have this many bytes; the time to
-/// the last one.
+/// the head and to the last byte.
 ///
 /// # Errors
 /// When there is another answer.
-pub fn swallow(address: SocketAddr, bytes: &[u8], expected: usize) -> Result<Duration> {
+pub fn swallow(address: SocketAddr, bytes: &[u8], expected: usize) -> Result<(Duration, Duration)> {
     let start = Instant::now();
     let mut stream = sent(address, bytes)?;
     let mut chunk = vec![0; CHUNK];
@@ -150,6 +150,7 @@ pub fn swallow(address: SocketAddr, bytes: &[u8], expected: usize) -> Result<Dur
             break head.len() - end - 4;
         }
     };
+    let first = start.elapsed();
     while body < expected {
         let count = stream.read(&mut chunk)?;
         ensure!(
@@ -163,5 +164,5 @@ pub fn swallow(address: SocketAddr, bytes: &[u8], expected: usize) -> Result<Dur
         is_fine(&String::from_utf8_lossy(&head[..head.len().min(12)])) && body == expected,
         "another answer, of {body} bytes where {expected} were expected"
     );
-    Ok(last)
+    Ok((first, last))
 }

@@ -61,17 +61,22 @@ fn measure() -> Result<Figure> {
     let ours = format!("GET {path} HTTP/1.1\r\n{}\r\n", browser.headers());
     let minimal = minimal_server(source, Sha256::digest(&bytes).into())?;
     let theirs = format!("GET / HTTP/1.1\r\nhost: {minimal}\r\n\r\n");
-    let [mut downloaded, mut directly] = [const { Samples::new() }; 2];
+    let [mut begun, mut downloaded, mut begun_directly, mut directly] =
+        [const { Samples::new() }; 4];
     for round in 0..WARM_UP + ROUNDS {
         let through = swallow(address, ours.as_bytes(), SIZE)?;
         let direct = swallow(minimal, theirs.as_bytes(), SIZE)?;
         if round >= WARM_UP {
-            downloaded.push(through);
-            directly.push(direct);
+            begun.push(through.0);
+            downloaded.push(through.1);
+            begun_directly.push(direct.0);
+            directly.push(direct.1);
         }
     }
     Ok(Figure::of("ms", 1e3, &downloaded, &directly)
         .with("bytes", SIZE)
+        .with("until_verified", begun.median() * 1e3)
+        .with("until_verified_baseline", begun_directly.median() * 1e3)
         .with("measured_through", "the web console, logged in"))
 }
 

@@ -6,7 +6,6 @@ use super::live::escape;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use futures_util::stream;
 use http::header::{
     ACCEPT_RANGES, CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_SECURITY_POLICY,
     CONTENT_TYPE,
@@ -17,15 +16,19 @@ use ipc_proto::console::{Ask, Found};
 use ipc_proto::edges::artifact::{ArtifactRecord, Reply, Request};
 use ipc_proto::reply::{ReplyPart, failure_message};
 use ipc_proto::{ConversationId, RunId};
-use std::fs::File;
-use std::io::Read;
+use mono_sys::mapped::Mapped;
+use mono_sys::memfd::{SealedError, read_sealed};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long the artifact worker may take: 20 MiB are read and hashed, behind others.
 const WITHIN: Duration = Duration::from_secs(60);
-/// Bytes read at once.
-const CHUNK: usize = 256 * 1024;
+/// Largest file in bytes (spec s0).
+const MAX_FILE: usize = 20 * 1024 * 1024;
+/// Files on their way out at once; further ones wait. Each is held in memory until it has left.
+pub const MAX_DOWNLOADS: usize = 16;
 /// Largest record in bytes.
 const MAX_RECORD: usize = 64 * 1024;
 
@@ -49,8 +52,8 @@ pub fn refusal(code: &str) -> ApiError {
 /// 404 `artifact_missing`, `artifact_expired` or `forbidden`, 409 `artifact_integrity_failed`.
 pub async fn download(
     keeper: &Keeper,
-    message: &str,
-    part: &str,
+    downloads: &Arc<Semaphore>,
+    (message, part): (&str, &str),
     integrity: &str,
 ) -> Result<Response, ApiError> {
     let missing = || refusal("artifact_missing");
@@ -77,6 +80,8 @@ pub async fn download(
         delivery: Some(delivery),
         run: run.transpose().map_err(|_| missing())?,
     };
+    let permit = downloads.clone().acquire_owned().await;
+    let permit = permit.map_err(|_| ApiError::unavailable("console"))?;
     let client = keeper.artifact.client().await?;
     let (reply, mut fds) = match client.call(&request, &[], WITHIN).await {
         Ok(answer) => answer,
@@ -95,32 +100,45 @@ pub async fn download(
         .unpack_json(&mut fds, MAX_RECORD)
         .map_err(|_| refusal(""))?;
     let content = fds.pop_front().ok_or_else(|| refusal(""))?;
-    Ok(response(&record, content))
+    response(&record, content, permit)
 }
 
-fn response(record: &ArtifactRecord, content: OwnedFd) -> Response {
-    // A memory file: reading it never waits.
-    let bytes = stream::unfold(
-        (File::from(content), record.size_bytes),
-        |(mut file, left)| async move {
-            let most = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-            if most == 0 {
-                return None;
-            }
-            let mut chunk = vec![0; most];
-            match file.read(&mut chunk) {
-                Ok(0) => None,
-                Ok(n) => {
-                    chunk.truncate(n);
-                    Some((Ok(Bytes::from(chunk)), (file, left - n as u64)))
-                }
-                Err(e) => Some((Err(e), (file, 0))),
-            }
-        },
-    );
-    let mut response = Body::from_stream(bytes).into_response();
+fn response(
+    record: &ArtifactRecord,
+    content: OwnedFd,
+    permit: OwnedSemaphorePermit,
+) -> Result<Response, ApiError> {
+    let unreadable = |e: SealedError| {
+        tracing::error!("a file of the artifact worker is not usable: {e}");
+        refusal("")
+    };
+    let bytes: Box<dyn AsRef<[u8]> + Send> = match Mapped::new(&content, MAX_FILE) {
+        Ok(Some(mapped)) => Box::new(mapped),
+        Ok(None) => Box::new(read_sealed(&content, MAX_FILE).map_err(unreadable)?),
+        Err(e) => return Err(unreadable(e)),
+    };
+    let bytes = Bytes::from_owner(Held {
+        bytes,
+        _permit: permit,
+    });
+    if bytes.len() as u64 != record.size_bytes {
+        return Err(refusal(""));
+    }
+    let mut response = Body::from(bytes).into_response();
     put_headers(response.headers_mut(), &record.name, record.size_bytes);
-    response
+    Ok(response)
+}
+
+/// A file on its way out, and its share of those that are.
+struct Held {
+    bytes: Box<dyn AsRef<[u8]> + Send>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        (*self.bytes).as_ref()
+    }
 }
 
 /// The headers of facts 5.2: never shown in place, never kept, never taken for something else.
@@ -142,7 +160,9 @@ fn put_headers(headers: &mut HeaderMap, name: &str, bytes: u64) {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use http_body_util::BodyExt;
 
     #[test]
     fn every_refusal_has_its_status() {
@@ -158,6 +178,46 @@ mod tests {
         ] {
             let error = refusal(code);
             assert_eq!((error.status, &*error.code), (status, told));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_comes_whole_and_holds_its_place_until_it_has_left() {
+        let places = Arc::new(Semaphore::new(1));
+        let take = || places.clone().try_acquire_owned();
+        let record = |bytes: &[u8]| ArtifactRecord {
+            size_bytes: bytes.len() as u64,
+            ..record()
+        };
+        for bytes in [vec![], vec![7; 3 * 1024 * 1024 + 5]] {
+            let file = mono_sys::memfd::sealed_memfd(c"test", &bytes).unwrap();
+            let answer = response(&record(&bytes), file, take().unwrap()).unwrap();
+            assert!(take().is_err());
+            let body = answer.into_body().collect().await.unwrap().to_bytes();
+            assert!(body == bytes && take().is_err());
+            drop(body);
+        }
+        // Shorter than its record says, or not sealed: not one byte.
+        let file = mono_sys::memfd::sealed_memfd(c"test", b"ab").unwrap();
+        let refused = response(&record(b"abc"), file, take().unwrap()).unwrap_err();
+        assert_eq!(refused.status, 500);
+        let file = tempfile::tempfile().unwrap();
+        let refused = response(&record(b""), file.into(), take().unwrap()).unwrap_err();
+        assert_eq!(refused.status, 500);
+    }
+
+    fn record() -> ArtifactRecord {
+        ArtifactRecord {
+            id: "i".into(),
+            run_id: "r".into(),
+            conversation_id: "c".into(),
+            delivery_conversation_id: None,
+            name: "n".into(),
+            media_type: "a/b".into(),
+            size_bytes: 0,
+            integrity_id: "sha256:00".into(),
+            created_at: String::new(),
+            expires_at: String::new(),
         }
     }
 

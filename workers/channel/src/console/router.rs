@@ -80,6 +80,7 @@ pub struct Console {
     intake: Intake,
     streams: Arc<Semaphore>,
     looks: Semaphore,
+    downloads: Arc<Semaphore>,
     lookout: Arc<dyn Lookout>,
     status: AsyncMutex<Option<(Instant, Value)>>,
     stopping: watch::Receiver<bool>,
@@ -128,6 +129,7 @@ pub fn router(pieces: Pieces) -> Router {
         intake: Intake::new(BODY_BUDGET_KIB),
         streams: Arc::new(Semaphore::new(MAX_STREAMS)),
         looks: Semaphore::new(MAX_LOOKS),
+        downloads: Arc::new(Semaphore::new(files::MAX_DOWNLOADS)),
         lookout,
         status: AsyncMutex::default(),
         stopping,
@@ -340,7 +342,7 @@ impl Console {
             ("GET", ["messages", message, "attachments", part]) => {
                 let integrity = parameter(parts, "integrity")
                     .ok_or_else(|| ApiError::invalid("\"integrity\" is missing."))?;
-                files::download(&self.keeper, message, part, &integrity).await
+                files::download(&self.keeper, &self.downloads, (message, part), &integrity).await
             }
             (_, ["threads", rest @ ..]) => self.threads(parts, rest, body, session).await,
             (_, ["uploads", rest @ ..]) => self.upload(parts, rest, body).await,
