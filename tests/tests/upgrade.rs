@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
+use mono_tests::console::Browser;
 use mono_tests::daemon::{Daemon, Setup, wait_for};
 use mono_tests::http;
 use mono_tests::model::{Model, bash};
@@ -229,4 +230,45 @@ fn a_worker_that_died_meanwhile_is_noticed_and_replaced() {
     daemon.wait_replaced("egress", egress).unwrap();
     daemon.wait_healthy().unwrap();
     assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
+}
+
+#[test]
+fn the_console_keeps_its_logins_its_address_and_its_answers() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    setup.config["console"] = json!({ "enabled": true, "port": 0 });
+    let mut daemon = setup.own_programs().unwrap().start().unwrap();
+    let browser = Browser::log_in(&daemon).unwrap();
+    let begin = |text: &str| {
+        let thread = browser.thread().unwrap();
+        let reply = browser.turn(&thread, &json!({ "text": text })).unwrap();
+        (thread, reply)
+    };
+    let (working, answer) = begin(&works(&daemon, "a"));
+    let (stopped, hanging) = begin("[[mock:hang]]");
+    wait_works(&daemon, "a");
+    let mut watched = browser.frames(&working, &answer, 0).unwrap();
+    watched.until(|frame| frame.name == "event").unwrap();
+    let old = daemon.worker("channel-console").unwrap();
+
+    renew(&daemon.folder().join("programs"));
+    assert_eq!(daemon.json(&["reload", "--exec"]).unwrap()["ok"], true);
+    daemon.wait_replaced("channel-console", old).unwrap();
+    // The same address and the same cookie, at another worker, which stops what it did not begin.
+    assert!(browser.get("/bootstrap").is_ok());
+    let stop = json!({ "messageId": hanging });
+    wait_for("the answer is stopped", || {
+        let asked = browser.change("POST", &format!("/threads/{stopped}/cancel"), &stop);
+        asked.is_ok_and(|answer| answer.status == 202)
+    })
+    .unwrap();
+    let end = browser.finished(&stopped, &hanging).unwrap();
+    assert_eq!(end["status"], "cancelled", "{end}");
+    // Who watches sees it through, and who comes now reads the same.
+    open(&daemon, "a");
+    let end = watched.until(|frame| frame.name == "finish").unwrap();
+    assert_eq!(end.data["message"]["text"], "a is done");
+    let read = browser.finished(&working, &answer).unwrap();
+    assert_eq!(read, end.data["message"]);
+    daemon.wait_healthy().unwrap();
 }

@@ -357,67 +357,6 @@ fn messages_wait_are_stopped_and_are_sent_again() {
 }
 
 #[test]
-fn a_restart_says_what_it_interrupted() {
-    let model = Model::start().unwrap();
-    let mut daemon = start(&model);
-    let browser = Browser::log_in(&daemon).unwrap();
-    let base = browser.base().to_owned();
-    let thread = browser.thread().unwrap();
-    let hang = json!({ "text": "[[mock:hang]]" });
-    let interrupted = |browser: &Browser, reply: &str, or_lost: bool| {
-        wait_for("the answer is interrupted", || {
-            let view = browser
-                .get(&format!("/threads/{thread}"))
-                .unwrap_or_default();
-            let messages = view["messages"].as_array().cloned().unwrap_or_default();
-            let Some(m) = messages.iter().find(|m| m["id"] == reply) else {
-                return false;
-            };
-            let said = m["failure"]["message"].as_str().unwrap_or_default();
-            // Where the daemon dies, the run may go before the console, which then has the time to
-            // say so.
-            let lost = m["status"] == "failed" && m["failure"]["kind"] == "worker_lost";
-            (or_lost && lost) || (m["status"] == "interrupted" && said.contains("interrupted"))
-        })
-        .unwrap();
-    };
-    // The worker dies; the daemon and the login live on.
-    let reply = browser.turn(&thread, &hang).unwrap();
-    browser
-        .frames(&thread, &reply, 0)
-        .unwrap()
-        .until(|e| e.data["state"] == "running")
-        .unwrap();
-    let old = daemon.worker("channel-console").unwrap();
-    daemon.kill(old).unwrap();
-    daemon.wait_replaced("channel-console", old).unwrap();
-    assert_eq!(browser.base(), base);
-    interrupted(&browser, &reply, false);
-    assert_eq!(
-        browser.finished(&thread, &reply).unwrap()["status"],
-        "interrupted"
-    );
-    // The store dies: the console goes on with the next one.
-    let old = daemon.worker("store").unwrap();
-    daemon.kill(old).unwrap();
-    daemon.wait_replaced("store", old).unwrap();
-    let wish = json!({ "text": "[[mock:text fine]]" });
-    let reply = browser.turn(&thread, &wish).unwrap();
-    assert_eq!(browser.finished(&thread, &reply).unwrap()["text"], "fine");
-    // The daemon dies and comes back on another port: the cookie is still good.
-    let reply = browser.turn(&thread, &hang).unwrap();
-    browser
-        .frames(&thread, &reply, 0)
-        .unwrap()
-        .until(|e| e.data["state"] == "running")
-        .unwrap();
-    daemon.kill_daemon().unwrap();
-    daemon.restart().unwrap();
-    let moved = browser.moved(&daemon.listener("channel-console").unwrap());
-    interrupted(&moved, &reply, true);
-}
-
-#[test]
 fn files_go_in_and_come_out_verified() {
     let model = Model::start().unwrap();
     let mut daemon = start(&model);
@@ -618,42 +557,23 @@ fn a_revoked_session_ends_with_its_streams() {
 }
 
 #[test]
-fn a_reload_keeps_turns_and_logins() {
-    let model = Model::start().unwrap();
-    let mut setup = Setup::new().unwrap().model(model.address(), "openai-chat");
-    setup.config["console"] = json!({ "enabled": true, "port": 0 });
-    let config = setup.folder().join("mono-agent.config.json");
-    let mut changed = setup.config.clone();
-    let mut daemon = setup.start().unwrap();
+fn the_page_comes_compressed_to_those_who_take_it() {
+    let daemon = start(&Model::start().unwrap());
     let browser = Browser::log_in(&daemon).unwrap();
-    let thread = browser.thread().unwrap();
-    let wish = json!({ "text": "[[mock:long 200]] [[mock:gap 20]]" });
-    let reply = browser.turn(&thread, &wish).unwrap();
-    let mut frames = browser.frames(&thread, &reply, 0).unwrap();
-    frames.until(|event| event.name == "append").unwrap();
-    let host = browser.base()[7..].to_owned();
-    let old = daemon.worker("channel-console").unwrap();
-    changed["console"]["allowedHosts"] = json!([host]);
-    std::fs::write(&config, changed.to_string()).unwrap();
-    let report = daemon.json(&["reload"]).unwrap();
-    assert!(
-        report["replaced"]
-            .as_array()
-            .unwrap()
-            .contains(&json!("channel-console")),
-        "{report}"
-    );
-    daemon.wait_replaced("channel-console", old).unwrap();
-    // The old worker finishes what it writes; the new one tells of it and knows the login.
-    let other = browser.finished(&thread, &reply).unwrap();
-    assert_eq!(
-        (&other["status"], other["text"].as_str().unwrap().len()),
-        (&json!("succeeded"), 999)
-    );
-    assert_eq!(
-        frames.until(|event| event.name == "finish").unwrap().data["message"],
-        other
-    );
+    let page = browser.ask("GET /", b"").unwrap();
+    let page = String::from_utf8_lossy(&page.body).into_owned();
+    let script = page.split("src=\"").nth(1).unwrap();
+    let script = script.split('"').next().unwrap();
+    let plain = browser.ask(&format!("GET {script}"), b"").unwrap();
+    let headers = browser.headers() + "accept-encoding: gzip, br\r\n";
+    let small = send(browser.base(), &format!("GET {script}"), &headers, b"").unwrap();
+    assert_eq!((plain.status, small.status), (200, 200));
+    assert_eq!(header(&small, "content-encoding"), Some("gzip"));
+    assert_eq!(header(&plain, "content-encoding"), None);
+    for answer in [&plain, &small] {
+        assert_eq!(header(answer, "vary"), Some("accept-encoding"));
+    }
+    assert!(small.body.starts_with(b"\x1f\x8b") && small.body.len() * 2 < plain.body.len());
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod browser;
 mod cancelling;
 mod confinement;
 mod console;
+mod console_restarts;
 mod crashes;
 mod exposition;
 mod input;
