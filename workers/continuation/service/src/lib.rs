@@ -14,6 +14,7 @@ pub mod host;
 pub mod http;
 pub mod intake;
 pub mod keeper;
+pub mod openapi;
 pub mod operator;
 pub mod origin;
 pub mod service;

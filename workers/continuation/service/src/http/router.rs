@@ -242,10 +242,15 @@ impl Surface {
             }
             Call::Retry(id) => {
                 let fields = self.fields(headers, body).await?;
-                let allow = fields
-                    .as_ref()
-                    .and_then(|fields| fields.get("allowUnknown"));
-                operator.retry(&id, allow == Some(&Json::Bool(true))).await
+                let allow = match fields.as_ref().and_then(|f| f.get("allowUnknown")) {
+                    None => false,
+                    Some(Json::Bool(allow)) => *allow,
+                    Some(_) => {
+                        let message = "allowUnknown must be true or false";
+                        return Err(Rejection::field("invalid_body", message));
+                    }
+                };
+                operator.retry(&id, allow).await
             }
             Call::Resolve(id) => {
                 let fields = self.fields(headers, body).await?;

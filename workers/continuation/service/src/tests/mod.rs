@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod claims;
+mod document;
 mod faults;
 mod hostile;
 mod memory;
