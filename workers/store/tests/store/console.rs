@@ -538,6 +538,46 @@ fn who_saves_an_answer_holds_it() {
 }
 
 #[test]
+fn an_answer_that_was_taken_back_is_not_begun_by_who_did_not_know() {
+    let dir = state();
+    let mut store = open(dir.path());
+    new(&mut store, "t", 1);
+    for (n, end) in [
+        ("1", Standing::Cancelled),
+        ("2", Standing::Failed),
+        ("3", Standing::Succeeded),
+    ] {
+        asked::<Begun>(&mut store, begin("t", n, "ask", None), 2);
+        asked::<()>(&mut store, save(n, "", end), 3);
+        let again = tried::<()>(&mut store, save(n, "", Standing::Running), 4);
+        assert!(matches!(again, Err(StoreError::Conflict(_))), "{end:?}");
+        // Its end may be told again.
+        asked::<()>(&mut store, save(n, "x", end), 5);
+    }
+    // What the store itself ended, at a start, goes on with who writes it.
+    asked::<Begun>(&mut store, begin("t", "4", "ask", None), 6);
+    assert_eq!(store.interrupt_replies(None).unwrap(), 1);
+    asked::<()>(&mut store, save("4", "", Standing::Running), 7);
+}
+
+#[test]
+fn a_thread_is_weighed_without_reading_its_texts() {
+    let dir = state();
+    let mut store = open(dir.path());
+    new(&mut store, "t", 1);
+    drop(store);
+    let plan: String = raw(dir.path())
+        .query_row(
+            "EXPLAIN QUERY PLAN SELECT coalesce(sum(bytes), 0) FROM console_messages
+             WHERE thread = 1",
+            [],
+            |row| row.get(3),
+        )
+        .unwrap();
+    assert!(plan.contains("COVERING INDEX"), "{plan}");
+}
+
+#[test]
 fn sessions_are_kept_seen_and_forgotten() {
     let dir = state();
     let mut store = open(dir.path());
