@@ -58,6 +58,16 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Console,
     },
+    /// Look at durable continuations, and settle what nobody else can
+    #[command(
+        after_help = "Exit status: 0 done; 1 refused, or nobody could be asked; 2 wrong command line."
+    )]
+    Continuations {
+        #[command(subcommand)]
+        command: Continuations,
+    },
+    /// Show answers of background tasks that came later, for conversations of the terminal
+    Letters(Letters),
     /// Look at the workers, or restart, drain and unpark one
     Worker {
         #[command(subcommand)]
@@ -185,6 +195,109 @@ pub(crate) enum Console {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum Continuations {
+    /// Tell whether something needs attention
+    #[command(
+        after_help = "healthy: nothing needs attention. degraded: work is pending, something expired, or a delivered answer \
+        is missing in its history. unhealthy: something is dead-lettered, or nobody knows whether it was delivered.\n\n\
+        Example:\n  monoctl continuations health --json | jq -r .status"
+    )]
+    Health,
+    /// List continuations, newest first
+    #[command(
+        after_help = "Where there are more, the command for the next page is printed.\n\n\
+        Examples:\n  monoctl continuations list --limit 50\n  \
+        monoctl continuations list --json | jq -r '.continuations[] | [.continuationId, .state] | @tsv'"
+    )]
+    List {
+        /// Most entries to show, at most continuations.limits.operatorPageSize
+        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=500))]
+        limit: Option<u32>,
+        /// Go on where an earlier page ended
+        #[arg(long)]
+        cursor: Option<String>,
+    },
+    /// Show one continuation
+    #[command(
+        after_help = "Example:\n  monoctl continuations show acd94f4c-2be7-4100-8525-94cbe0c2aade"
+    )]
+    Show {
+        /// Continuation, from `monoctl continuations list`
+        id: String,
+    },
+    /// Try a failed delivery once more
+    #[command(
+        after_help = "A synthesis is never repeated. One whose delivery is unknown is refused: resolve it instead, or, when you \
+        have made sure that it did not arrive, allow it.\n\n\
+        Example:\n  monoctl continuations retry acd94f4c-2be7-4100-8525-94cbe0c2aade"
+    )]
+    Retry {
+        /// Continuation, from `monoctl continuations list`
+        id: String,
+        /// Even where it may have been delivered: the person may read it twice
+        #[arg(long)]
+        allow_unknown: bool,
+    },
+    /// Give a continuation up
+    #[command(
+        after_help = "Example:\n  monoctl continuations cancel acd94f4c-2be7-4100-8525-94cbe0c2aade"
+    )]
+    Cancel {
+        /// Continuation, from `monoctl continuations list`
+        id: String,
+    },
+    /// Say what became of a delivery that nobody knows of
+    #[command(
+        after_help = "Look into the channel first: nothing is posted by this but what `not-delivered` sends again.\n\n\
+        Examples:\n  monoctl continuations resolve acd94f4c-2be7-4100-8525-94cbe0c2aade delivered 1764475200.000100\n  \
+        monoctl continuations resolve acd94f4c-2be7-4100-8525-94cbe0c2aade not-delivered"
+    )]
+    Resolve {
+        /// Continuation, from `monoctl continuations list`
+        id: String,
+        #[command(subcommand)]
+        outcome: Outcome,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Outcome {
+    /// It arrived; it is entered into its history
+    #[command(
+        after_help = "Example:\n  monoctl continuations resolve acd94f4c-2be7-4100-8525-94cbe0c2aade delivered 1764475200.000100"
+    )]
+    Delivered {
+        /// The message's id in its channel
+        delivery_id: Option<String>,
+    },
+    /// It did not arrive; it is sent again
+    #[command(
+        after_help = "Example:\n  monoctl continuations resolve acd94f4c-2be7-4100-8525-94cbe0c2aade not-delivered"
+    )]
+    NotDelivered,
+    /// It is given up
+    #[command(
+        after_help = "Example:\n  monoctl continuations resolve acd94f4c-2be7-4100-8525-94cbe0c2aade dead-lettered"
+    )]
+    DeadLettered,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "The daemon keeps the newest 10,000.\n\n\
+        Examples:\n  monoctl letters\n  monoctl letters --conversation plan --follow")]
+pub(crate) struct Letters {
+    /// Only of this conversation
+    #[arg(long, value_name = "ID")]
+    pub(crate) conversation: Option<String>,
+    /// Only those after this number
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) after: u64,
+    /// Go on with new ones as they come
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum Worker {
     /// List the workers with the last line of each
     #[command(
@@ -292,6 +405,9 @@ pub(crate) struct Send {
     /// Begin a conversation of its own
     #[arg(long)]
     pub(crate) new: bool,
+    /// Stay after the answer, and print what background tasks answer later
+    #[arg(short = 'f', long)]
+    pub(crate) follow: bool,
     /// Attach an image (PNG, JPEG, GIF or WebP); may be repeated
     #[arg(long = "file", value_name = "IMAGE")]
     pub(crate) files: Vec<PathBuf>,

@@ -68,6 +68,9 @@ pub(crate) enum CtlError {
     /// The bytes are not the published ones.
     #[error("the file that came is not the one that was published ({0}); nothing was written")]
     Integrity(String),
+    /// Something could not be asked, or was refused: one status for both.
+    #[error("{0}")]
+    Unreached(Box<CtlError>),
     /// The terminal or pipe is gone.
     #[error("can't write the output: {0}")]
     Output(#[from] io::Error),
@@ -78,6 +81,7 @@ impl CtlError {
     pub(crate) fn status(&self) -> u8 {
         match self {
             Self::Usage(_) => 2,
+            Self::Unreached(_) => 1,
             Self::NoSocket { .. }
             | Self::NotListening { .. }
             | Self::Permission { .. }
@@ -98,6 +102,7 @@ impl CtlError {
             Self::Refused { code, .. } => code,
             Self::NoAnswer(_) => "no_answer",
             Self::Usage(_) => "usage",
+            Self::Unreached(inner) => inner.code(),
             Self::File { .. } => "file",
             Self::Integrity(_) => "artifact_integrity_failed",
             Self::Output(_) => "output",

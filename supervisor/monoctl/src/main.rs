@@ -5,10 +5,12 @@ mod artifacts;
 mod cli;
 mod config;
 mod console;
+mod continuations;
 mod daemon;
 mod doctor;
 mod error;
 mod image;
+mod letters;
 mod logs;
 mod man;
 mod profile;
@@ -61,6 +63,8 @@ async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {
         Command::Artifacts { command } => artifacts::run(socket, command, screen).await,
         Command::Config { command } => config::run(command, screen),
         Command::Console { command } => console::run(socket, command, screen).await,
+        Command::Continuations { command } => continuations::run(socket, command, screen).await,
+        Command::Letters(letters) => letters::run(socket, letters, screen).await,
         Command::Worker { command } => worker::run(socket, command, screen).await,
         Command::Logs { role, run, follow } => {
             logs::run(socket, logs::Wanted { role, run }, follow, screen).await

@@ -8,6 +8,7 @@ use crate::cli::Send;
 use crate::daemon::Daemon;
 use crate::error::CtlError;
 use crate::image;
+use crate::letters;
 use crate::screen::Screen;
 use ipc_proto::admin::{Ask, JsonBody};
 use ipc_proto::chat::Block;
@@ -55,6 +56,11 @@ pub(crate) async fn run(
         )));
     }
     let daemon = Daemon::connect(socket).await?;
+    // What comes after this belongs to this turn, or to an earlier one of the conversation.
+    let letters = match send.follow {
+        true => Some((letters::newest(&daemon).await?, conversation.clone())),
+        false => None,
+    };
     let fds: Vec<_> = memfd.into_iter().collect();
     // From here on an interrupt is ours to answer.
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -92,10 +98,17 @@ pub(crate) async fn run(
             Err(e) => Some(view.lost(&e.to_string())?),
         };
         match end {
-            Some(End::Committed) => return Ok(0),
+            Some(End::Committed) => break,
             Some(End::Failed) => return Ok(1),
             None => {}
         }
+    }
+    drop(view);
+    match letters {
+        Some((after, conversation)) => {
+            letters::follow(&daemon, Some(&conversation), after, screen).await
+        }
+        None => Ok(0),
     }
 }
 
@@ -151,6 +164,7 @@ mod tests {
             new: false,
             files,
             raw: false,
+            follow: false,
         }
     }
 
