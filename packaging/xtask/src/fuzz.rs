@@ -24,11 +24,12 @@ pub(crate) struct Arguments {
 }
 
 /// Folders with cargo-fuzz targets; each is a workspace of its own.
-const TARGETS: [&str; 5] = [
+const TARGETS: [&str; 6] = [
     "ipc-proto/fuzz",
     "supervisor/config/fuzz",
     "workers/artifact/fuzz",
     "workers/channel/fuzz",
+    "workers/continuation/service/fuzz",
     "workers/egress/fuzz",
 ];
 
