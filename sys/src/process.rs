@@ -126,6 +126,15 @@ pub fn own_namespaces() -> io::Result<Vec<String>> {
     namespaces_of("self")
 }
 
+/// The namespace of one kind that this process is in, as the kernel names it.
+///
+/// # Errors
+/// When `/proc` is not there, or knows no such kind.
+pub fn own_namespace(kind: &str) -> io::Result<String> {
+    let name = std::fs::read_link(format!("/proc/self/ns/{kind}"))?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
 /// The namespaces of a process that differ from the caller's.
 ///
 /// # Errors

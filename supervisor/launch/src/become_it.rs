@@ -4,7 +4,7 @@ use crate::confine;
 use crate::failure::{During, Failure};
 use crate::ground::Ground;
 use crate::view::{self, Taken};
-use mono_sys::process::{KINDS, Namespaces, own_namespaces};
+use mono_sys::process::{KINDS, Namespaces, own_namespace, own_namespaces};
 use mono_sys::{fd, network};
 use nix::fcntl::AtFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -59,9 +59,11 @@ impl Start<'_> {
                 nix::unistd::sethostname("mono").during(Step::HostName)?;
                 view::complete(view, &spec.own, taken)?;
             }
-            confine::prepare_landlock(&spec.landlock, program.as_ref())
+            let namespaces = differing(&base.supervisors)?;
+            let domain = confine::prepare_landlock(&spec.landlock, program.as_ref())?;
+            Ok((domain, namespaces))
         };
-        let domain = if own_network {
+        let (domain, namespaces) = if own_network {
             // The kernel takes longer for an empty network than for all else: side by side.
             std::thread::scope(|scope| {
                 let seeing = std::thread::Builder::new()
@@ -76,14 +78,19 @@ impl Start<'_> {
                     Err(io::Error::other("a thread ended early")).during(Step::FileSystem)
                 });
                 network.during(Step::Loopback)?;
-                seen
+                // The other thread was not in it.
+                let (domain, mut namespaces) = seen?;
+                let network = own_namespace(NETWORK).during(Step::Loopback)?;
+                if base.supervisors.iter().all(|theirs| *theirs != network) {
+                    namespaces.push(NETWORK);
+                }
+                Ok((domain, namespaces))
             })?
         } else {
             see()?
         };
         // The machine's tree is out of reach from here on.
         drop(ground);
-        let namespaces = differing(&base.supervisors)?;
         let arguments = strings(&spec.arguments)?;
         let environment = strings(&spec.environment)?;
         let candidates = candidates(&spec)?;
@@ -122,6 +129,9 @@ impl Start<'_> {
         }
     }
 }
+
+/// Its name among the kinds of namespaces.
+const NETWORK: &str = "net";
 
 /// Bytes for the thread that prepares what is seen.
 const SMALL_STACK: usize = 256 * 1024;
