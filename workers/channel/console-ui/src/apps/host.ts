@@ -18,6 +18,7 @@ import { Height } from "./height.ts";
 import { currentTheme, dimensions, hostContext, MODES, onTheme } from "./hostContext.ts";
 import { FIRST_HEIGHT, MESSAGE_CHARS, MESSAGE_PAUSE_MS, TEARDOWN_MS, WAITING_DECISIONS } from "./limits.ts";
 import { link } from "./link.ts";
+import { origin, origins } from "./policy.ts";
 import { preview } from "./preview.ts";
 import { ViewTransport } from "./transport.ts";
 
@@ -70,6 +71,7 @@ export class AppHost {
   private readonly view: View;
   private readonly page: Page;
   private readonly place: HTMLElement;
+  private readonly origins: Record<"connectDomains" | "resourceDomains" | "frameDomains" | "baseUriDomains", string[]>;
   private readonly abort = new AbortController();
   private readonly height = new Height(FIRST_HEIGHT);
   private readonly closers: (() => void)[] = [];
@@ -86,12 +88,23 @@ export class AppHost {
     this.view = view;
     this.page = page;
     this.size = { width: place.clientWidth, height: place.clientHeight };
+    // Told as it is: what the policy can't take is not given either.
+    const { connectDomains, resourceDomains, frameDomains, baseUriDomains } = record.csp;
+    this.origins = {
+      connectDomains: origins(connectDomains),
+      resourceDomains: origins(resourceDomains),
+      frameDomains: origins(frameDomains),
+      baseUriDomains: origins(baseUriDomains),
+    };
+    for (const value of Object.values(record.csp).flat()) {
+      if (origin(value) === null) page.note({ kind: "refused", text: `${String(value).slice(0, 300)} is no plain https origin` });
+    }
     const clipboard = record.permissions.clipboardWrite !== undefined;
     this.frame = new AppFrame(
       place,
       {
         html,
-        origins: record.csp,
+        origins: this.origins,
         clipboard,
         webrtc: record.webrtc !== false,
         invocation: record.invocationId,
@@ -127,7 +140,7 @@ export class AppHost {
       // A view whose connection is gone can call nothing.
       ...(this.view.connected ? { serverTools: {} } : {}),
       logging: {},
-      sandbox: { csp: record.csp, permissions: clipboard ? { clipboardWrite: {} } : {} },
+      sandbox: { csp: this.origins, permissions: clipboard ? { clipboardWrite: {} } : {} },
       updateModelContext: { text: {}, structuredContent: {} },
       message: { text: {} },
     };

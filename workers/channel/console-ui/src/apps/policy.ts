@@ -102,6 +102,14 @@ export function innerPolicy(given: Origins): string {
 const GUARD =
   'const p=parent,s=p.postMessage.bind(p);addEventListener("pagehide",()=>s("mono-app-leaving","*"));' +
   'document.addEventListener("securitypolicyviolation",e=>s({monoAppBlocked:[e.effectiveDirective,e.blockedURI]},"*"))';
+/**
+ * A document without an address of its own resolves `#part` against the proxy's, and following such a
+ * link would be leaving, as saving by a link would.
+ */
+const LINKS =
+  ';addEventListener("click",e=>{const a=e.target.closest?.("a[href]"),h=a?.getAttribute("href");' +
+  'if(!a||e.defaultPrevented)return;if(a.hasAttribute("download")){e.preventDefault();s({monoAppBlocked:["download",h]},"*")}' +
+  'else if(h[0]=="#"){e.preventDefault();location.hash=h}})';
 /** For servers whose apps are asked to do without. No boundary: a fresh frame has them again. */
 const NO_CALLS =
   ';for(const n of["RTCPeerConnection","webkitRTCPeerConnection","RTCDataChannel","WebTransport"])delete globalThis[n]';
@@ -110,7 +118,7 @@ const NO_CALLS =
 export function opening(policy: string, webrtc: boolean): string {
   return (
     `<meta http-equiv="Content-Security-Policy" content="${policy}"><meta name="referrer" content="no-referrer">` +
-    `<script>{${GUARD}${webrtc ? "" : NO_CALLS}}document.currentScript.remove()</script>`
+    `<script>{${GUARD}${LINKS}${webrtc ? "" : NO_CALLS}}document.currentScript.remove()</script>`
   );
 }
 

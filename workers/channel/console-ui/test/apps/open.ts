@@ -25,11 +25,16 @@ export async function frameOf(card: Locator): Promise<Frame> {
   }
 }
 
-/** Asks for an app that the mock knows, and waits for its frame. */
-export async function openApp(console: Console, name: string): Promise<Opened> {
+/** Asks for an app that the mock knows. */
+export async function askForApp(console: Console, name: string): Promise<Locator> {
   await console.ask(`app ${name}`);
   const id = (await console.answer.getAttribute("id")) ?? "";
-  const card = console.page.locator(`#${id}`).getByRole("article", { name: /^App / }).first();
+  return console.page.locator(`#${id}`).getByRole("article", { name: /^App / }).first();
+}
+
+/** Asks for an app that the mock knows, and waits for its frame. */
+export async function openApp(console: Console, name: string): Promise<Opened> {
+  const card = await askForApp(console, name);
   await card.locator(".app-place > iframe").waitFor({ state: "attached" });
   return { card, frame: await frameOf(card) };
 }

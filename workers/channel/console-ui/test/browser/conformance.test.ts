@@ -1,0 +1,68 @@
+/** Our page looks at our host from the inside; how many of its requirements hold is printed. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { CONFORMANCE, REQUIREMENTS } from "../apps/conformance.ts";
+import { openApp } from "../apps/open.ts";
+import { PATIENCE_MS } from "../page.ts";
+import { setup } from "./setup.ts";
+
+const it = setup();
+
+test("what a host owes to a view holds, seen from the view", async () => {
+  const console = await it.open();
+  const { page } = console;
+  const noise: string[] = [];
+  page.on("console", (message) => noise.push(message.text()));
+  await page.emulateMedia({ colorScheme: "light" });
+  await console.context.route("https://example.com/**", (route) => route.fulfill({ body: "x" }));
+  it.mock.apps.define("conformance", {
+    html: CONFORMANCE,
+    record: {
+      csp: { connectDomains: [] },
+      result: { content: [{ type: "text", text: "made" }], structuredContent: { made: true }, _meta: { viewUUID: "u" }, isError: false },
+    },
+    tools: { own: ({ n }) => ({ content: [], structuredContent: { n } }) },
+  });
+  const turns = await page.locator("article.user").count();
+  const { card, frame } = await openApp(console, "conformance");
+  let lastWords = false;
+  page.on("console", () => undefined);
+  // The person's part.
+  const allow = ["Allow once", "Open in a new tab", "Allow", "Save"];
+  const end = Date.now() + 3 * PATIENCE_MS;
+  let themed = false;
+  while (!(await frame.evaluate("globalThis.done === true")) && Date.now() < end) {
+    for (const name of allow) {
+      const button = page.getByRole("dialog").getByRole("button", { name, exact: true });
+      if ((await button.count()) > 0 && (await button.isEnabled())) await button.click({ timeout: 2000 }).catch(() => undefined);
+    }
+    if (!themed && (await frame.evaluate("globalThis.themeAsked === true"))) {
+      themed = true;
+      await page.emulateMedia({ colorScheme: "dark" });
+    }
+    const failed = await frame.evaluate("globalThis.failed");
+    assert.equal(typeof failed === "string" ? failed : "", "");
+    await page.waitForTimeout(50);
+  }
+  const report = (await frame.evaluate("report()")) as { passed: string[]; failed: Record<string, string[]> };
+  const passed = new Set(report.passed);
+  // What shows outside of the view.
+  const shown = (id: string, holds: boolean): void => void (holds ? passed.add(id) : (report.failed[id] = ["seen from outside"], passed.delete(id)));
+  shown("H33", (await page.locator("article.user").count()) === turns + 1);
+  const note = page.getByRole("list", { name: "From apps" });
+  shown("H34", (await note.getByText("Context from").count()) === 1);
+  shown("H21", (await card.getByText(/were? not given to this app/).count()) === 1);
+  await card.getByRole("button", { name: "Close the app" }).click();
+  await card.getByText("The app is closed.").waitFor();
+  await card.getByText(/in the app's log/).click();
+  lastWords = (await card.getByText("last words").count()) === 1;
+  shown("H28", lastWords);
+  const all = Object.keys(REQUIREMENTS);
+  process.stdout.write(`# conformance: ${all.filter((id) => passed.has(id)).length} of ${all.length} applicable requirements\n`);
+  assert.deepEqual(report.failed, {});
+  assert.deepEqual(all.filter((id) => !passed.has(id)), []);
+  // The bridge writes nothing of what passes to the browser's console.
+  assert.deepEqual(noise.filter((line) => !/undeclared\.example|Content Security Policy|Refused to|violates/.test(line)), []);
+  await console.close();
+});

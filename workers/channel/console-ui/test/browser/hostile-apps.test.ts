@@ -1,0 +1,323 @@
+/** Apps that want out: nothing arrives at a listener, and the console stays what it was. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { attack, control, LEAVING, QUIET } from "../apps/hostile.ts";
+import { Listener } from "../apps/listener.ts";
+import { appFrames, askForApp, holds, openApp } from "../apps/open.ts";
+import { app, PLAIN } from "../apps/view.ts";
+import { launch, PATIENCE_MS, type Console } from "../page.ts";
+import { setup } from "./setup.ts";
+
+const it = setup();
+const listener = new Listener();
+before(() => listener.start());
+after(() => listener.stop());
+
+/** Ways that make no request even where nothing stops them: a person's click is missing, or a file. */
+const SILENT_ANYWAY = new Set(["popup", "link_blank", "download", "download_detached", "top", "parent", "top_script", "parent_script", "opener", "service_worker", "shared_worker", "report", "manifest", "icon", "track", "form", "data", "javascript", "child", "prefetch", "speculation", "preconnect", "frame_data", "frame_blob", "base"]);
+
+/** Time for what was begun to arrive. */
+const settle = (page: Console["page"], ms = 700): Promise<void> => page.waitForTimeout(ms);
+
+async function alive(console: Console): Promise<void> {
+  await console.field.fill("still here");
+  assert.equal(await console.field.inputValue(), "still here");
+  assert.ok(console.page.url().startsWith(it.origin));
+}
+
+test("the listener would be told: a bare frame reaches it by the same ways", async () => {
+  const context = await (await launch()).newContext();
+  const page = await context.newPage();
+  const missing: string[] = [];
+  const reached: string[] = [];
+  for (const [name, way] of Object.entries({ ...QUIET, ...LEAVING })) {
+    listener.pages.set(`/control/${name}`, control(listener.origin, way));
+    listener.pages.set(`/around/${name}`, `<!doctype html><iframe src="/control/${name}"></iframe>`);
+    await page.goto(`${listener.origin}/around/${name}`);
+    const end = Date.now() + (SILENT_ANYWAY.has(name) ? 300 : PATIENCE_MS / 6);
+    while (!listener.hits.includes(`/${name}`) && Date.now() < end) await page.waitForTimeout(20);
+    (listener.hits.includes(`/${name}`) ? reached : missing).push(name);
+  }
+  process.stdout.write(`# control: ${reached.length} of ${reached.length + missing.length} ways arrive from a bare frame (not: ${missing.join(" ")})\n`);
+  assert.deepEqual(missing.filter((name) => !SILENT_ANYWAY.has(name)), []);
+  assert.ok(reached.length >= 40);
+  await context.close();
+});
+
+test("no request leaves an app that stays where it is", async () => {
+  const console = await it.open();
+  listener.hits.length = 0;
+  const before = listener.connections;
+  it.mock.apps.define("quiet", { html: attack(listener.origin, Object.values(QUIET)) });
+  const { card, frame } = await openApp(console, "quiet");
+  await holds(frame, "globalThis.tried === true");
+  await settle(console.page);
+  assert.deepEqual(listener.hits, []);
+  process.stdout.write(`# ${Object.keys(QUIET).length} ways without leaving: 0 requests, ${listener.connections - before} connections\n`);
+  await card.getByText(/things were not given to this app/).waitFor();
+  await alive(console);
+  assert.equal(console.context.pages().length, 1);
+  await console.close();
+});
+
+test("an app that tries to leave its page gets nowhere, and is stopped", async () => {
+  const console = await it.open();
+  listener.hits.length = 0;
+  const before = listener.connections;
+  for (const [name, way] of Object.entries(LEAVING)) {
+    it.mock.apps.define(name, { html: attack(listener.origin, [way]), tools: { poll: () => ({ content: [] }) } });
+    const card = await askForApp(console, name);
+    // Stopped, or nothing came of it.
+    await card.getByText("it tried to leave its page").waitFor({ timeout: 1500 }).catch(() => undefined);
+    const left = (await card.getAttribute("data-state")) === "over";
+    assert.ok(left || (await card.locator(".app-place > iframe").count()) === 1, name);
+    if (!["javascript", "form_self", "child", "base"].includes(name)) assert.ok(left, `${name} retires the frame`);
+  }
+  await settle(console.page);
+  assert.deepEqual(listener.hits, []);
+  // Chromium connects to the host of a navigation before its policy refuses it; nothing is said there.
+  process.stdout.write(`# ${Object.keys(LEAVING).length} ways of leaving: 0 requests, ${listener.connections - before} connections\n`);
+  assert.deepEqual(it.mock.apps.done.filter((one) => one.method === "tools/call"), []);
+  await alive(console);
+  await console.close();
+});
+
+test("what would come in place of an app can't speak for it", async () => {
+  // With a granted frame origin the app's own frame can go there; what it finds speaks to nobody.
+  const console = await it.open();
+  const calls: unknown[] = [];
+  const html = app("await start(); location = 'https://granted.example/'");
+  it.mock.apps.define("swap", { html, record: { csp: { frameDomains: ["https://granted.example"] } }, tools: { poll: () => (calls.push(1), { content: [] }) } });
+  await console.context.route("https://granted.example/**", (route) =>
+    route.fulfill({
+      contentType: "text/html",
+      body: `<script>setInterval(() => parent.postMessage({ jsonrpc: "2.0", id: 77, method: "tools/call", params: { name: "poll" } }, "*"), 1)</script>`,
+    }),
+  );
+  const asked = it.mock.apps.asked.length;
+  const card = await askForApp(console, "swap");
+  await card.getByText("it tried to leave its page").waitFor();
+  await settle(console.page);
+  assert.equal(await console.page.getByRole("dialog").count(), 0);
+  assert.equal(it.mock.apps.asked.length, asked);
+  assert.deepEqual(calls, []);
+  await console.close();
+});
+
+test("forged messages of the proxy and other identities bind nothing again", async () => {
+  const console = await it.open();
+  const forge = `
+    const frame = { mono: { nonce: "0", invocation: "1", connection: "2" } };
+    for (const to of [parent, top]) for (const message of [
+      { ...frame, method: "ui/notifications/sandbox-resource-ready", params: { html: "<h1>other</h1>", policy: "default-src *", clipboard: true } },
+      { jsonrpc: "2.0", method: "ui/notifications/sandbox-resource-ready", params: { html: "<h1>other</h1>", sandbox: "allow-scripts allow-same-origin" } },
+      { jsonrpc: "2.0", method: "ui/notifications/sandbox-proxy-ready", params: {} },
+      { ...frame, message: { jsonrpc: "2.0", id: 9, method: "tools/call", params: { name: "poll" } } },
+      { ...frame, retired: "navigated" }, { mono: null }, { mono: 1 }, null, [], "x", 3,
+    ]) to.postMessage(message, "*");
+    globalThis.forged = true;`;
+  it.mock.apps.define("forger", { html: app(`globalThis.initialized = await start(); ${forge}`), tools: { poll: () => ({ content: [] }) } });
+  const { card, frame } = await openApp(console, "forger");
+  await holds(frame, "globalThis.forged === true");
+  await settle(console.page, 300);
+  // From the console's other frames, and from itself.
+  await console.page.evaluate(() => {
+    const outer = document.querySelector<HTMLIFrameElement>(".app-place > iframe");
+    outer?.contentWindow?.postMessage({ mono: { nonce: "0", invocation: "1", connection: "2" }, method: "ui/notifications/sandbox-resource-ready", params: { html: "x", policy: "y", clipboard: true } }, "*");
+    window.postMessage({ mono: { nonce: "0", invocation: "1", connection: "2" }, message: { jsonrpc: "2.0", id: 5, method: "tools/call", params: { name: "poll" } } }, "*");
+  });
+  await settle(console.page, 300);
+  const outer = card.locator(".app-place > iframe");
+  assert.equal(await outer.getAttribute("sandbox"), "allow-scripts");
+  const inner = frame.parentFrame()?.locator("iframe");
+  assert.equal(await inner?.getAttribute("sandbox"), "allow-scripts");
+  assert.equal(await inner?.getAttribute("allow"), null);
+  assert.equal(await frame.parentFrame()?.locator("meta[http-equiv]").getAttribute("content"), "frame-src 'none'");
+  assert.equal(appFrames(console.page).length, 1);
+  assert.equal(await frame.evaluate("heard.filter((m) => m.id === 9 || m.id === 5).length"), 0);
+  assert.equal(await frame.evaluate("heard.filter((m) => m.method === 'ui/notifications/tool-input').length"), 1);
+  assert.equal(await console.page.getByRole("dialog").count(), 0);
+  await console.close();
+});
+
+test("an app reaches neither storage, nor the page, nor another app", async () => {
+  const console = await it.open();
+  const reach = `
+    await start();
+    const tried = {};
+    const attempt = (name, what) => { try { tried[name] = String(what()); } catch (error) { tried[name] = error.name; } };
+    attempt("origin", () => self.origin);
+    attempt("cookie", () => document.cookie);
+    attempt("localStorage", () => localStorage.length);
+    attempt("sessionStorage", () => sessionStorage.length);
+    attempt("parent", () => parent.document);
+    attempt("top", () => top.document);
+    attempt("topLocation", () => top.location.href);
+    attempt("frameElement", () => frameElement);
+    attempt("siblings", () => [...Array(top.length).keys()].filter((n) => { try { return top.frames[n].frames[0] !== self && top.frames[n].frames[0].document; } catch { return false; } }).length + " of " + top.length);
+    attempt("proxy", () => top.frames[0].document);
+    attempt("referrer", () => document.referrer);
+    attempt("eval", () => eval("1 + 1"));
+    attempt("function", () => new Function("return 1")());
+    tried.indexedDB = await new Promise((done) => { try { const r = indexedDB.open("x"); r.onsuccess = () => done("open"); r.onerror = () => done("refused"); } catch (e) { done(e.name); } });
+    tried.caches = await (async () => { try { return String(await caches.keys()); } catch (e) { return e.name; } })();
+    tried.clipboard = await navigator.clipboard.writeText("x").then(() => "written", (e) => e.name).catch(String);
+    globalThis.tried = tried;`;
+  it.mock.apps.define("reach", { html: app(reach) });
+  it.mock.apps.define("plain", { html: PLAIN });
+  await console.ask("app plain reach");
+  const card = console.answer.getByRole("article", { name: "App The reach" });
+  await card.scrollIntoViewIfNeeded();
+  const end = Date.now() + PATIENCE_MS;
+  let tried: Record<string, string> | undefined;
+  while (tried === undefined && Date.now() < end) {
+    for (const frame of appFrames(console.page)) tried ??= (await frame.evaluate("globalThis.tried").catch(() => undefined)) as Record<string, string> | undefined;
+    await console.page.waitForTimeout(30);
+  }
+  assert.deepEqual(tried, {
+    origin: "null",
+    cookie: "SecurityError",
+    localStorage: "SecurityError",
+    sessionStorage: "SecurityError",
+    parent: "SecurityError",
+    top: "SecurityError",
+    topLocation: "SecurityError",
+    frameElement: "null",
+    siblings: "0 of 2",
+    proxy: "SecurityError",
+    referrer: "",
+    eval: "EvalError",
+    function: "EvalError",
+    indexedDB: "SecurityError",
+    caches: "SecurityError",
+    clipboard: "NotAllowedError",
+  });
+  await console.close();
+});
+
+test("the clipboard is delegated through both frames when it was granted, and only then", async () => {
+  const console = await it.open();
+  const html = app("await start(); globalThis.may = document.featurePolicy?.allowsFeature('clipboard-write'); globalThis.started = true;");
+  it.mock.apps.define("clip", { html, record: { permissions: { clipboardWrite: {} } } });
+  it.mock.apps.define("noclip", { html });
+  for (const [name, may] of [["clip", true], ["noclip", false]] as const) {
+    const { frame } = await openApp(console, name);
+    await holds(frame, "globalThis.started");
+    assert.equal(await frame.evaluate("globalThis.may"), may, name);
+    assert.equal(await frame.evaluate("document.featurePolicy.allowsFeature('camera') || document.featurePolicy.allowsFeature('geolocation') || document.featurePolicy.allowsFeature('microphone')"), false);
+  }
+  await console.close();
+});
+
+test("a declaration adds origins to the policy, and never a directive", async () => {
+  const console = await it.open();
+  const bad = ["https://a.example; script-src *", "https://a.example,https://b.example", "'unsafe-eval'", "*", "data:", "https://u@a.example", "https://a.example/path", "https://a.example\n; x", '"><meta>', "</script>", "$&", "http://a.example", "wss://a.example", "https://*.*.example", "https://a.example:99999", "https://*", "https://localhost", "https://127.0.0.1"];
+  const good = ["https://a.example", "https://*.b.example", "https://c.example:8443"];
+  const all = [...bad, ...good];
+  it.mock.apps.define("domains", { html: PLAIN, record: { csp: { connectDomains: all, resourceDomains: all, frameDomains: all, baseUriDomains: all } } });
+  const { frame } = await openApp(console, "domains");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const list = good.join(" ");
+  assert.equal(
+    await frame.evaluate("document.querySelector('meta[http-equiv]').content"),
+    `default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline' ${list}; img-src data: ${list}; media-src data: ${list}; font-src ${list}; connect-src ${list}; frame-src ${list}; base-uri ${list}; worker-src 'none'; object-src 'none'; form-action 'none'`,
+  );
+  assert.equal(await frame.parentFrame()?.locator("meta[http-equiv]").getAttribute("content"), `frame-src ${list}`);
+  await console.close();
+});
+
+test("storms of messages and sizes, and an endless loop, don't hold the console up", async () => {
+  const console = await it.open();
+  it.mock.apps.define("sizes", { html: app("await start(); let n = 0; globalThis.going = true; setInterval(() => { for (let i = 0; i < 50; i += 1) say('ui/notifications/size-changed', { height: 100 + (n++ % 900) }); }, 10)") });
+  it.mock.apps.define("storm", { html: app("await start(); globalThis.going = true; setInterval(() => { for (let i = 0; i < 2000; i += 1) say('notifications/message', { level: 'info', data: 'x' + i }); }, 5)") });
+  it.mock.apps.define("loop", { html: app("await start(); globalThis.going = true; setTimeout(() => { for (;;); }, 100)") });
+  for (const name of ["sizes", "loop"]) {
+    const { frame } = await openApp(console, name);
+    await holds(frame, "globalThis.going === true");
+    await settle(console.page, 400);
+    const began = Date.now();
+    await alive(console);
+    assert.ok(Date.now() - began < PATIENCE_MS / 3, `${name} holds the console up`);
+  }
+  const card = await askForApp(console, "storm");
+  await card.getByText("it sent too many messages").waitFor();
+  await alive(console);
+  await console.close();
+});
+
+test("bombs of JSON and messages that are none come to an error or to nothing", async () => {
+  const console = await it.open();
+  const bombs = `
+    globalThis.initialized = await start();
+    const deep = (n) => { let v = 1; for (let i = 0; i < n; i += 1) v = [v]; return v; };
+    const round = {}; round.self = round;
+    globalThis.codes = [];
+    for (const params of [
+      { name: "poll", arguments: { v: deep(500) } }, { name: "poll", arguments: round }, { name: "poll", arguments: { v: "x".repeat(70000) } },
+      { name: "poll", arguments: { v: new Array(60000) } }, { name: "poll", arguments: { v: new Map([[1, 2]]) } }, { name: "poll", arguments: { v: 10n } },
+      { name: "poll", arguments: { v: new Date() } }, { name: "poll", arguments: { v: new ArrayBuffer(8) } }, { name: "poll", arguments: { v: "x".repeat(3e6) } },
+    ]) codes.push((await ask("tools/call", params)).error?.data?.code);
+    for (const odd of [null, 1, "x", [], {}, { jsonrpc: "1.0", id: 1, method: "ping" }, { jsonrpc: "2.0" }, { jsonrpc: "2.0", id: {}, method: "ping" }, { jsonrpc: "2.0", id: 1.5, method: "ping" },
+      { jsonrpc: "2.0", id: "y".repeat(500), method: "ping" }, { jsonrpc: "2.0", id: 5555, result: {} }, { jsonrpc: "2.0", method: 7 }, { jsonrpc: "2.0", id: 90001, method: "__proto__" }, { jsonrpc: "2.0", id: 90002, method: "ping", params: [] }]) post(odd);
+    globalThis.unknown = await Promise.all(["sampling/createMessage", "prompts/list", "resources/list", "resources/templates/list", "initialize", "constructor", "ui/log"].map((method) => ask(method)));
+    globalThis.after = await ask("ping");`;
+  it.mock.apps.define("bombs", { html: app(bombs), tools: { poll: () => ({ content: [] }) } });
+  const asked = it.mock.apps.asked.length;
+  const { frame } = await openApp(console, "bombs");
+  await holds(frame, "globalThis.after !== undefined", 9000).catch(async () => { throw new Error(String(await frame.evaluate("JSON.stringify([globalThis.codes, globalThis.unknown, globalThis.failed])"))); });
+  assert.deepEqual(await frame.evaluate("globalThis.codes"), new Array(9).fill("app_request_too_large"));
+  assert.deepEqual(await frame.evaluate("globalThis.unknown.map((m) => m.error.code)"), new Array(7).fill(-32601));
+  assert.deepEqual(await frame.evaluate("globalThis.after.result"), {});
+  assert.equal(it.mock.apps.asked.length, asked);
+  await alive(console);
+  await console.close();
+});
+
+test("requests before initialized wait a little, and are refused after that", async () => {
+  const console = await it.open();
+  const early = (wait: number): string =>
+    app(`const answers = Array.from({ length: 10 }, () => ask("tools/list")); await initialize(); await new Promise((done) => setTimeout(done, ${wait})); say("ui/notifications/initialized");
+      globalThis.codes = (await Promise.all(answers)).map((m) => m.error?.data?.code ?? "ok");`);
+  it.mock.apps.define("early", { html: early(100), tools: { poll: () => ({ content: [] }) } });
+  it.mock.apps.define("late", { html: early(3000), tools: { poll: () => ({ content: [] }) } });
+  const soon = await openApp(console, "early");
+  await holds(soon.frame, "globalThis.codes !== undefined");
+  assert.deepEqual(await soon.frame.evaluate("globalThis.codes"), [...new Array(8).fill("ok"), "app_not_initialized", "app_not_initialized"]);
+  const late = await openApp(console, "late");
+  await holds(late.frame, "globalThis.codes !== undefined");
+  assert.deepEqual(await late.frame.evaluate("globalThis.codes"), new Array(10).fill("app_not_initialized"));
+  await console.close();
+});
+
+test("the proxy opened bare has no origin and shows nothing", async () => {
+  const console = await it.open();
+  const page = await console.context.newPage();
+  const response = await page.goto(`${it.origin}/api/v1/mcp-app-proxy`).catch(() => null);
+  if (response !== null) assert.equal(await page.evaluate("self.origin"), "null");
+  listener.pages.set("/framing", `<!doctype html><iframe src="${it.origin}/api/v1/mcp-app-proxy"></iframe>`);
+  await page.goto(`${listener.origin}/framing`);
+  await page.waitForTimeout(300);
+  assert.equal(await page.frames()[1]?.locator("script").count(), 0, "another site can't frame it");
+  await console.close();
+});
+
+test("WebRTC is the channel that remains: it is known, and can be asked to stay away", async () => {
+  const console = await it.open();
+  const call = `await start(); globalThis.has = typeof RTCPeerConnection;
+    if (globalThis.RTCPeerConnection) { const c = new RTCPeerConnection({ iceServers: [{ urls: "stun:127.0.0.1:${listener.udpPort}" }] }); c.createDataChannel("x"); c.setLocalDescription(await c.createOffer()); }
+    globalThis.tried = true;`;
+  it.mock.apps.define("caller", { html: app(call) });
+  it.mock.apps.define("quietcaller", { html: app(call), record: { webrtc: false } });
+  const one = await openApp(console, "caller");
+  await holds(one.frame, "globalThis.tried === true");
+  await settle(console.page, 1500);
+  process.stdout.write(`# WebRTC: ${listener.packets} packets left (the known residual risk)\n`);
+  const before = listener.packets;
+  const two = await openApp(console, "quietcaller");
+  await holds(two.frame, "globalThis.tried === true");
+  assert.equal(await two.frame.evaluate("globalThis.has"), "undefined");
+  await settle(console.page, 500);
+  process.stdout.write(`# WebRTC with the switch off: ${listener.packets - before} further packets\n`);
+  await console.close();
+});
