@@ -106,6 +106,7 @@ fn measure() -> Result<Figure> {
         skill_max_bytes: 48_000,
         skill_index: false,
         app_endpoint: false,
+        claim_servers: Vec::new(),
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
