@@ -321,6 +321,7 @@ fn vectors() -> Vectors {
         app_bridge::Reply::App { answer: body() },
         app_bridge::Reply::Inspected { answer: body() },
         app_bridge::Reply::AppsKept,
+        app_bridge::Reply::Page { page: body() },
     ]);
     all.add(vec![
         RunEvent::Started { run: scope().run },

@@ -242,6 +242,7 @@ pub const RULES: &[Rule] = &[
     rule(0x0590, "App", BRIDGE, Serving, MANY, (0, 1)),
     rule(0x0591, "Inspected", BRIDGE, Serving, MANY, (0, 1)),
     rule(0x0592, "AppsKept", BRIDGE, Serving, MANY, (0, 0)),
+    rule(0x0593, "Page", BRIDGE, Serving, MANY, (0, 1)),
     // events: a run speaks; the supervisor only to end one that never got a process
     rule(0x0601, "Started", RUN, Serving, ONCE, (0, 0)),
     rule(0x0602, "Append", RUN, Serving, MANY, (0, 0)),

@@ -141,7 +141,7 @@ messages! {
             /// One sentence.
             message: String,
         } = 0x0584,
-        /// JSON of an [`crate::apps::AppAnswer`], or a page as it is. Final.
+        /// JSON of an [`crate::apps::AppAnswer`]. Final.
         App {
             /// The answer.
             answer: Body,
@@ -153,5 +153,10 @@ messages! {
         } = 0x0591,
         /// The apps stay. Final.
         AppsKept = 0x0592,
+        /// A page of an app, as it is. Final.
+        Page {
+            /// Its bytes.
+            page: Body,
+        } = 0x0593,
     }
 }

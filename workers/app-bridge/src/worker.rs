@@ -420,7 +420,7 @@ async fn answer_app<S: Starter>(
             })
             .await
         }
-        Answered::Page(page) => send(responder, page, |answer| Reply::App { answer }).await,
+        Answered::Page(page) => send(responder, page, |page| Reply::Page { page }).await,
     }
 }
 

@@ -123,7 +123,7 @@ async fn every_failure_has_its_code() {
     assert_eq!(bench.code("echo", json!([])).await, "invalid_arguments");
     let huge = json!({ "message": "x".repeat(3 << 20) });
     assert_eq!(bench.code("echo", huge).await, "invalid_arguments");
-    let huge = bench.code("big", json!({ "bytes": 9 << 20 })).await;
+    let huge = bench.code("big", json!({ "bytes": 17 << 20 })).await;
     assert_eq!(huge, "mcp_result_too_large");
 }
 

@@ -4,8 +4,9 @@
 use futures_util::future::BoxFuture;
 use ipc_proto::channel::Call;
 use ipc_proto::edges::control::EdgeName;
-use ipc_proto::edges::delivery::{Delivery, MAX_TEXT, Obstacle, Receipt, Reply, Request};
-use ipc_proto::{ConversationId, Role, Server};
+use ipc_proto::edges::delivery::{Delivery, MAX_PART, MAX_TEXT, Obstacle, Receipt, Reply, Request};
+use ipc_proto::reply::ReplyPart;
+use ipc_proto::{ConversationId, Role, RunId, Server};
 use std::sync::Arc;
 use tokio::task::JoinSet;
 use worker_kit::Granted;
@@ -24,6 +25,23 @@ pub trait Later: Send + Sync + 'static {
         key: String,
         text: String,
     ) -> BoxFuture<'_, Reply>;
+    /// Shows an app of an agent that is not ours. A channel that shows none need not know how.
+    fn present(&self, _destination: ConversationId, _app: Presented) -> BoxFuture<'_, Reply> {
+        let message = "nothing is shown there";
+        let reply = not_posted(Obstacle::Ever, "unsupported_destination", message);
+        Box::pin(async move { reply })
+    }
+}
+
+/// An app of an agent that is not ours.
+#[derive(Debug)]
+pub struct Presented {
+    /// What it belongs to.
+    pub run: RunId,
+    /// The thread's title while it has none.
+    pub title: String,
+    /// A [`ReplyPart::McpApp`].
+    pub part: ReplyPart,
 }
 
 /// It was posted in one piece.
@@ -46,12 +64,14 @@ pub fn not_posted(obstacle: Obstacle, code: &str, message: impl Into<String>) ->
     }
 }
 
-/// Serves a channel of the continuation worker; gives back any other.
+/// Serves a channel of the continuation worker, or of the app-bridge; gives back any other.
 pub fn take(granted: Granted, later: &Arc<impl Later>) -> Option<Granted> {
-    if granted.edge != EdgeName::Delivery || granted.peer.role != Role::Continuation {
+    let asker = granted.peer.role;
+    let ours = matches!(asker, Role::Continuation | Role::AppBridge);
+    if granted.edge != EdgeName::Delivery || !ours {
         return Some(granted);
     }
-    match Server::<Delivery>::new(granted.fd, Role::Continuation) {
+    match Server::<Delivery>::new(granted.fd, asker) {
         Ok(server) => {
             let later = later.clone();
             tokio::spawn(serve(server, later));
@@ -108,6 +128,19 @@ async fn answer(later: Arc<impl Later>, call: Call<Delivery>) {
                 Err(e) => not_posted(Obstacle::Ever, "invalid_request", e),
             }
         }
+        Request::Present {
+            destination,
+            run,
+            title,
+            part,
+        } => match part.unpack_json::<ReplyPart>(&mut fds, MAX_PART) {
+            Ok(part @ ReplyPart::McpApp { .. }) => {
+                let app = Presented { run, title, part };
+                later.present(destination, app).await
+            }
+            Ok(_) => not_posted(Obstacle::Ever, "invalid_request", "that is no app"),
+            Err(e) => not_posted(Obstacle::Ever, "invalid_request", e.to_string()),
+        },
     };
     if let Err(e) = responder.send(&reply, &[]).await {
         tracing::debug!("nobody took what became of a delivery: {e}");

@@ -37,6 +37,8 @@ const MAX_ASKED: usize = 64;
 const MAX_SUBSCRIPTIONS: usize = 1024;
 /// Messages that wait for a server.
 const QUEUE: usize = 256;
+/// How long a server may take to end by itself.
+const GOES_WITHIN: Duration = Duration::from_secs(2);
 /// How long the reason of a server's end is waited for.
 const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
 
@@ -187,6 +189,8 @@ pub struct Backend {
     pub apps: bool,
     /// Cancelled when the process has ended or is to be ended.
     pub dead: CancellationToken,
+    /// Cancelled when nobody new may speak with it.
+    retired: CancellationToken,
     /// What the last lines on its standard error were.
     pub last_line: LastLine,
     /// It was the producer of an app that may call back.
@@ -252,6 +256,7 @@ impl Backend {
             shared,
             apps: show.is_some(),
             dead: CancellationToken::new(),
+            retired: CancellationToken::new(),
             last_line: LastLine::default(),
             has_apps: AtomicBool::new(false),
             inner: Mutex::default(),
@@ -281,7 +286,7 @@ impl Backend {
     /// True until the process has ended or is to be ended.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        !self.dead.is_cancelled()
+        !self.dead.is_cancelled() && !self.retired.is_cancelled()
     }
 
     /// Longest message in bytes.
@@ -369,12 +374,27 @@ impl Backend {
         }
     }
 
+    /// Ends the process in order: it reads what was sent to it and then the end of its input, and
+    /// has a while to go by itself.
+    pub fn retire(self: &Arc<Self>) {
+        if self.retired.is_cancelled() {
+            return;
+        }
+        self.retired.cancel();
+        let this = self.clone();
+        tokio::spawn(async move {
+            let _ = tokio::time::timeout(GOES_WITHIN, this.dead.cancelled()).await;
+            this.dead.cancel();
+        });
+    }
+
     async fn write(self: Arc<Self>, mut stdin: pipe::Sender, mut queue: mpsc::Receiver<Queued>) {
         loop {
             let queued = tokio::select! {
                 biased;
                 () = self.dead.cancelled() => return,
                 queued = queue.recv() => queued,
+                () = self.retired.cancelled() => None,
             };
             let Some(Queued { mut line, _room }) = queued else {
                 return;

@@ -481,7 +481,7 @@ impl<S: Starter> Broker<S> {
     /// A session has left a process. One that nobody else can have, and that no app can call, ends.
     pub fn left(&self, backend: &Arc<Backend>) {
         if !backend.shared && !backend.has_apps.load(Ordering::Relaxed) {
-            backend.dead.cancel();
+            backend.retire();
         }
         self.end_unused(self.limits.kept, 0);
     }
@@ -505,7 +505,7 @@ impl<S: Starter> Broker<S> {
         };
         for (n, (since, backend)) in unused.iter().enumerate() {
             if n < beyond || now.duration_since(*since) >= self.limits.idle {
-                backend.dead.cancel();
+                backend.retire();
             }
         }
         let mut books = self.books();

@@ -19,6 +19,8 @@ pub enum Hint {
     Runs,
     /// The daemon's status.
     Status,
+    /// One app: its record is another.
+    App(String),
 }
 
 impl Hint {
@@ -30,6 +32,7 @@ impl Hint {
             Self::Thread(_) => "thread",
             Self::Runs => "runs",
             Self::Status => "status",
+            Self::App(_) => "app",
         }
     }
 
@@ -37,7 +40,7 @@ impl Hint {
     #[must_use]
     pub fn data(&self) -> Value {
         match self {
-            Self::Thread(id) => json!({ "id": id }),
+            Self::Thread(id) | Self::App(id) => json!({ "id": id }),
             _ => json!({}),
         }
     }

@@ -1,8 +1,9 @@
-//! The ways to the owners: the store and the artifact worker, each of which may be replaced.
+//! The ways to the owners: the store, the artifact worker and the app-bridge, each of which may be replaced.
 
 use super::error::ApiError;
 use ipc_proto::channel::CallError;
 use ipc_proto::console::{Ask, MAX_BODY};
+use ipc_proto::edges::app_bridge::AppBridge;
 use ipc_proto::edges::artifact::Artifact;
 use ipc_proto::edges::store::{Reply, Request, Store};
 use ipc_proto::{Body, Client, Edge};
@@ -45,13 +46,15 @@ impl<E: Edge> Door<E> {
     }
 }
 
-/// Both ways.
+/// All of them.
 #[derive(Debug, Default)]
 pub struct Keeper {
     /// Threads, messages, logins.
     pub store: Door<Store>,
     /// Reply files.
     pub artifact: Door<Artifact>,
+    /// Apps.
+    pub bridge: Door<AppBridge>,
 }
 
 impl Keeper {

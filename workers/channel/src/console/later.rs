@@ -4,10 +4,12 @@ use super::error::ApiError;
 use super::hints::{Hint, Hints};
 use super::keeper::Keeper;
 use super::turns::now;
-use crate::later::{Later, not_posted, posted};
+use crate::later::{Later, Presented, not_posted, posted};
 use futures_util::future::BoxFuture;
 use ipc_proto::ConversationId;
-use ipc_proto::console::{Activity, ActivityKind, Ask, Author, Message, Standing, ThreadView};
+use ipc_proto::console::{
+    Activity, ActivityKind, Ask, Author, MAX_TITLE, Message, Standing, Thread, ThreadView,
+};
 use ipc_proto::edges::delivery::{Obstacle, Reply};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -25,8 +27,7 @@ impl Threads {
         Self { keeper, hints }
     }
 
-    async fn enter(&self, thread: String, key: &str, text: String) -> Reply {
-        let message = message(key, text, now());
+    async fn enter(&self, thread: String, message: Message) -> Reply {
         let id = message.id.clone();
         let ask = Ask::Deliver {
             thread: thread.clone(),
@@ -40,6 +41,30 @@ impl Threads {
             }
             Err(e) => refused(&e),
         }
+    }
+
+    /// The thread of an agent that is not ours, begun by its first app.
+    async fn begin(&self, thread: &str, title: String) -> Result<(), ApiError> {
+        let id = thread.to_owned();
+        let show = Ask::ShowThread {
+            id: id.clone(),
+            before: None,
+            limit: 1,
+        };
+        match self.keeper.ask::<ThreadView>(&show).await {
+            Err(error) if error.status == 404 => {}
+            other => return other.map(|_| ()),
+        }
+        self.keeper
+            .ask::<Thread>(&Ask::NewThread { id: id.clone() })
+            .await?;
+        let edit = Ask::EditThread {
+            id,
+            title: Some(title.chars().take(MAX_TITLE).collect()),
+            archived: None,
+            read: None,
+        };
+        self.keeper.ask::<Thread>(&edit).await.map(|_| ())
     }
 }
 
@@ -120,9 +145,26 @@ impl Later for Threads {
     ) -> BoxFuture<'_, Reply> {
         Box::pin(async move {
             match thread_of(&destination) {
-                Some(thread) => self.enter(thread, &key, text).await,
+                Some(thread) => self.enter(thread, message(&key, text, now())).await,
                 None => no_thread(),
             }
+        })
+    }
+
+    fn present(&self, destination: ConversationId, app: Presented) -> BoxFuture<'_, Reply> {
+        Box::pin(async move {
+            let Some(thread) = thread_of(&destination) else {
+                return no_thread();
+            };
+            if let Err(e) = self.begin(&thread, app.title).await {
+                return refused(&e);
+            }
+            let key = format!("app:{}", app.part.id());
+            let mut message = message(&key, String::new(), now());
+            message.activity.clear();
+            message.run_id = Some(app.run.as_str().to_owned());
+            message.parts.push(app.part);
+            self.enter(thread, message).await
         })
     }
 }

@@ -429,6 +429,12 @@ fn activity(id: String, kind: ActivityKind, now: i64) -> Activity {
     }
 }
 
+/// A time of a part, in milliseconds.
+fn millis(at: Option<&str>) -> Option<i64> {
+    let at: Option<jiff::Timestamp> = at.and_then(|at| at.parse().ok());
+    at.map(jiff::Timestamp::as_millisecond)
+}
+
 /// The message as pages see it (docs/protocols.md): parts with what a download needs.
 #[must_use]
 pub fn shown(message: &Message) -> Value {
@@ -443,8 +449,7 @@ pub fn shown(message: &Message) -> Value {
             expires_at,
             ..
         } => {
-            let expires = expires_at.as_deref().and_then(|at| at.parse().ok());
-            let expires = expires.map(jiff::Timestamp::as_millisecond);
+            let expires = millis(expires_at.as_deref());
             let download = format!(
                 "/api/v1/messages/{}/attachments/{}?integrity={}",
                 escape(&message.id),
@@ -457,6 +462,18 @@ pub fn shown(message: &Message) -> Value {
                 "sha256": integrity_id.strip_prefix("sha256:").unwrap_or(integrity_id),
                 "integrityId": integrity_id, "expiresAt": expires, "download": download,
             })
+        }
+        ReplyPart::McpApp { id, expires_at, .. } => {
+            let mut app = serde_json::to_value(part).unwrap_or_default();
+            app["messageId"] = message.id.clone().into();
+            app["expiresAt"] = millis(expires_at.as_deref()).into();
+            let place = format!(
+                "/api/v1/messages/{}/apps/{}",
+                escape(&message.id),
+                escape(id)
+            );
+            app["app"] = place.into();
+            app
         }
         ReplyPart::Failure {
             id, code, message, ..

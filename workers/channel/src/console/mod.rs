@@ -2,6 +2,7 @@
 //!
 //! The wire is described in docs/protocols.md, the login in docs/security.md.
 
+pub mod apps;
 pub mod error;
 pub mod files;
 pub mod guard;
@@ -120,6 +121,9 @@ fn connect(keeper: &Keeper, granted: Granted) {
         }
         (EdgeName::Artifact, Role::Artifact) => {
             Client::new(granted.fd, Role::Artifact).map(|client| keeper.artifact.replace(client))
+        }
+        (EdgeName::AppBridge, Role::AppBridge) => {
+            Client::new(granted.fd, Role::AppBridge).map(|client| keeper.bridge.replace(client))
         }
         (edge, _) => {
             tracing::warn!(?edge, "a channel of another edge was granted and is closed");

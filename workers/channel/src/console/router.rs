@@ -7,7 +7,7 @@ use super::live::shown;
 use super::login::set_cookie;
 use super::turns::{MAX_TURN_FILES, NewTurn, Turns, now};
 use super::uploads::{MAX_FILE, Uploads};
-use super::{Names, Sessions, files, pages, proxy, streams};
+use super::{Names, Sessions, apps, files, pages, proxy, streams};
 use crate::intake::{Intake, refuse};
 use axum::Router;
 use axum::body::Body;
@@ -77,6 +77,7 @@ pub struct Console {
     turns: Arc<Turns>,
     hints: Arc<Hints>,
     uploads: Arc<Mutex<Uploads>>,
+    apps: apps::Apps,
     intake: Intake,
     streams: Arc<Semaphore>,
     looks: Semaphore,
@@ -118,7 +119,9 @@ pub fn router(pieces: Pieces) -> Router {
         lookout,
         stopping,
     } = pieces;
+    let apps = apps::Apps::new(keeper.clone(), hints.clone());
     let console = Console {
+        apps,
         settings,
         names,
         keeper,
@@ -238,6 +241,9 @@ struct TurnWish {
     replaces: Option<String>,
     model: Option<String>,
     effort: Option<String>,
+    /// Views whose context goes with it.
+    #[serde(default)]
+    apps: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -344,6 +350,22 @@ impl Console {
                     .ok_or_else(|| ApiError::invalid("\"integrity\" is missing."))?;
                 files::download(&self.keeper, &self.downloads, (message, part), &integrity).await
             }
+            (method, ["messages", message, "apps", part, rest @ ..]) => {
+                let taken = match method {
+                    "POST" => Some(
+                        self.intake
+                            .read(&parts.headers, body, apps::MAX_BODY)
+                            .await?,
+                    ),
+                    _ => None,
+                };
+                let bytes = taken.as_ref().map(|(bytes, _held)| &bytes[..]);
+                let bytes = bytes.unwrap_or_default();
+                let app = (*message, *part);
+                self.apps
+                    .serve(method, app, rest, &parts.headers, bytes)
+                    .await
+            }
             (_, ["threads", rest @ ..]) => self.threads(parts, rest, body, session).await,
             (_, ["uploads", rest @ ..]) => self.upload(parts, rest, body).await,
             ("GET", ["operator", rest @ ..]) => self.operator(parts, rest).await,
@@ -364,7 +386,7 @@ impl Console {
             },
             "session": { "id": session },
             "capabilities": {
-                "attachments": true, "mcpApps": false,
+                "attachments": true, "mcpApps": apps::capabilities(settings.shows_apps),
                 "replyAttachments": { "version": 1, "maxBytes": settings.max_reply_bytes },
             },
         })
@@ -515,6 +537,11 @@ impl Console {
         if wish.attachments.len() > MAX_ATTACHMENTS {
             return Err(ApiError::invalid("A message has at most 10 files."));
         }
+        if wish.apps.len() > apps::MAX_TAKEN {
+            return Err(ApiError::invalid(
+                "A message takes the context of at most 8 apps.",
+            ));
+        }
         if let Some(model) = &wish.model
             && !self.settings.models.contains(model)
         {
@@ -532,6 +559,7 @@ impl Console {
             replaces: wish.replaces,
             model: wish.model,
             effort: wish.effort,
+            context: self.apps.take(thread, &wish.apps),
         };
         let uploads = self.uploads.clone();
         let (user, reply) = self.turns.start(thread.to_owned(), new, uploads).await?;

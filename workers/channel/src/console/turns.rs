@@ -61,6 +61,8 @@ pub struct NewTurn {
     pub model: Option<String>,
     /// As `runtime.effort`.
     pub effort: Option<String>,
+    /// What apps tell the model with it, which the person saw.
+    pub context: Vec<String>,
 }
 
 /// One turn that waits or is answered.
@@ -205,6 +207,7 @@ impl Turns {
             replaces,
             model,
             effort,
+            context,
         } = new;
         let attachments: Vec<Attachment> = files.iter().map(|(about, _)| about.clone()).collect();
         let ids: Vec<String> = attachments.iter().map(|file| file.id.clone()).collect();
@@ -238,7 +241,7 @@ impl Turns {
             live: Mutex::new(Live::new(reply.clone())),
             changed: watch::Sender::new(0),
             stop: watch::Sender::new(false),
-            input: Mutex::new(Some(input(text, files, model, effort))),
+            input: Mutex::new(Some(input(context, text, files, model, effort))),
             settling: AsyncMutex::new(false),
         });
         let first = {
@@ -630,12 +633,14 @@ fn pairs(messages: impl Iterator<Item = Message>) -> Vec<ChatMessage> {
 }
 
 fn input(
+    context: Vec<String>,
     text: String,
     files: Vec<File>,
     model: Option<String>,
     effort: Option<String>,
 ) -> TurnInput {
-    let mut content = Vec::new();
+    let texts = context.into_iter().map(|text| Block::Text { text });
+    let mut content: Vec<Block> = texts.collect();
     if !text.is_empty() {
         content.push(Block::Text { text });
     }
@@ -730,14 +735,15 @@ mod tests {
             file("image/svg+xml", 3),
             file("text/csv", 3),
         ];
-        let got = input("hi".into(), files, None, None);
+        let got = input(vec!["seen".into()], "hi".into(), files, None, None);
         assert!(
-            matches!(&got.content[..], [Block::Text { .. }, Block::Image { data, .. }] if data == "AQEB")
+            matches!(&got.content[..], [Block::Text { text: seen }, Block::Text { .. }, Block::Image { data, .. }] if data == "AQEB" && seen == "seen")
         );
         let kinds: Vec<_> = got.attachments.iter().map(|f| &*f.media_type).collect();
         assert_eq!(kinds, ["image/png", "image/svg+xml", "text/csv"]);
         // The largest message fits into what a run takes.
         let most = input(
+            vec![],
             String::new(),
             vec![file("a/b", MAX_TURN_FILES as usize)],
             None,
