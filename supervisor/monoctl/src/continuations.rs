@@ -15,13 +15,16 @@ use std::path::Path;
 /// Longest word of a record that is shown.
 const MAX_WORD: usize = 300;
 
+/// Shows an answer to a person.
+type Show = fn(&Value, &mut Screen) -> Result<(), CtlError>;
+
 /// Exit status 0 when it was done, 1 when it was refused or nobody could be asked.
 pub(crate) async fn run(
     socket: Option<&Path>,
     command: Continuations,
     screen: &mut Screen,
 ) -> Result<u8, CtlError> {
-    let (order, show): (Order, fn(&Value, &mut Screen) -> Result<(), CtlError>) = match command {
+    let (order, show): (Order, Show) = match command {
         Continuations::Health => (Order::Health, health),
         Continuations::List { limit, cursor } => {
             let order = Order::List {

@@ -26,6 +26,17 @@ pub(crate) struct Status {
     pub(crate) memory: Memory,
     pub(crate) runs: Runs,
     pub(crate) workers: Vec<Worker>,
+    /// How it stands with the answers that come later; absent where there are none.
+    pub(crate) continuations: Option<Continuations>,
+}
+
+/// What is shown of the health of continuations.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Continuations {
+    pub(crate) status: String,
+    pub(crate) pending: u64,
+    pub(crate) due: u64,
 }
 
 /// How the limits of memory are enforced; empty when the daemon doesn't say.
@@ -195,6 +206,22 @@ fn show(status: &Status, screen: &mut Screen) -> Result<(), CtlError> {
         rows.push(cells(worker));
     }
     screen.line(&rows.text())?;
+    if let Some(continuations) = &status.continuations {
+        let Continuations {
+            status,
+            pending,
+            due,
+        } = continuations;
+        let status = match &**status {
+            "healthy" => screen.paint("healthy", Colour::Good),
+            "degraded" => "degraded".to_owned(),
+            "unhealthy" => screen.paint("UNHEALTHY", Colour::Bad),
+            _ => "unknown".to_owned(),
+        };
+        screen.line(&format!(
+            "continuations: {status}, {pending} pending, {due} due (`monoctl continuations health`)"
+        ))?;
+    }
     for worker in &status.workers {
         if worker.state == "parked" {
             let role = safe_line(&worker.role, 40);

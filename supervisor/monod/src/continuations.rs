@@ -1,12 +1,14 @@
 //! What the supervisor does for durable continuations (spec s1): it gives a run and the app-bridge
 //! their channels to the worker, says where an answer may go later, and passes operators on.
 
+use crate::figures::family;
 use crate::input::ProcessId;
 use crate::operator::{Asker, forward};
 use crate::run::Origin;
 use crate::supervisor::{Supervisor, printable};
 use ipc_proto::edges::continuation::{MAX_OPERATED, Order, Reply, Request};
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope, ToWorker};
+use ipc_proto::figures::{Family, Kind, Value as Figure};
 use ipc_proto::{Body, ConversationId, Role};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -14,6 +16,61 @@ use std::os::fd::OwnedFd;
 
 /// Largest health in bytes.
 const MAX_HEALTH: usize = 32 * 1024;
+
+/// States of a continuation (spec s1). What the worker counts under other names is not told on.
+const STATES: [&str; 10] = [
+    "claimed",
+    "result_received",
+    "synthesizing",
+    "ready_to_deliver",
+    "delivery_retry",
+    "delivered",
+    "delivery_unknown",
+    "expired",
+    "cancelled",
+    "dead_lettered",
+];
+
+/// Verdicts on all of them together.
+const VERDICTS: [&str; 3] = ["healthy", "degraded", "unhealthy"];
+
+/// How it stands, for the metrics worker; every figure is 0 until the worker said something.
+pub(crate) fn families(health: Option<&Value>) -> [Family; 3] {
+    let count = |value: &Value| value.as_u64().unwrap_or_default();
+    let health = health.unwrap_or(&Value::Null);
+    let states = STATES.map(|state| {
+        let n = count(&health["counts"][state]);
+        (vec![state], Figure::Whole(n))
+    });
+    let status = health["status"].as_str();
+    let verdicts = VERDICTS.map(|word| {
+        let is_it = status == Some(word);
+        (vec![word], Figure::Whole(u64::from(is_it)))
+    });
+    [
+        family(
+            "mono_continuations",
+            "Answers that come after their turn, by state.",
+            Kind::Gauge,
+            &["state"],
+            states,
+        ),
+        family(
+            "mono_continuation_health",
+            "1 for the verdict on all of them together; 0 everywhere when nobody says.",
+            Kind::Gauge,
+            &["status"],
+            verdicts,
+        ),
+        family(
+            "mono_continuations_due",
+            "Those that wait for nothing but their turn.",
+            Kind::Gauge,
+            &[],
+            [(vec![], Figure::Whole(count(&health["due"])))],
+        ),
+    ]
+}
 
 /// Where an answer that comes later goes: begins with the name of the channel that the run came
 /// from, which the supervisor knows and no conversation's name can pretend.
@@ -182,6 +239,59 @@ mod tests {
             let found = route(origin, &delivery);
             let found = found.as_ref().map(ConversationId::as_str);
             assert_eq!(found, expected, "{origin:?} {name}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn figures_are_of_known_words_only() {
+        let health = json!({
+            "status": "degraded",
+            "due": 2,
+            "counts": { "claimed": 3, "delivered": "many", "secret words": 9 },
+        });
+        let [states, verdicts, due] = families(Some(&health));
+        let value = |family: &Family, word: &str| {
+            let found = family.samples.iter().find(|s| s.labels == [word]);
+            found.unwrap().value.clone()
+        };
+        assert_eq!(states.samples.len(), STATES.len());
+        assert_eq!(value(&states, "claimed"), Figure::Whole(3));
+        assert_eq!(value(&states, "delivered"), Figure::Whole(0));
+        assert_eq!(value(&verdicts, "degraded"), Figure::Whole(1));
+        assert_eq!(value(&verdicts, "healthy"), Figure::Whole(0));
+        assert_eq!(due.labels.len(), 0);
+        assert_eq!(due.samples[0].value, Figure::Whole(2));
+        for family in families(None) {
+            assert!(family.samples.iter().all(|s| s.value == Figure::Whole(0)));
+        }
+    }
+
+    #[test]
+    fn a_place_tells_its_channel() {
+        let console = Origin::Channel(7, Role::ChannelConsole);
+        let webhook = Origin::Channel(7, Role::ChannelWebhook);
+        let openai = Origin::Channel(7, Role::ChannelOpenai);
+        let cases = [
+            (Origin::Admin, "default", Some("terminal:default")),
+            // A conversation can't name itself into another channel.
+            (Origin::Admin, "web:abc", Some("terminal:web:abc")),
+            (openai, "web:abc", Some("openai:web:abc")),
+            (console, "web:abc", Some("web:abc")),
+            (console, "webhook:abc:d", None),
+            (webhook, "webhook:abc:d", Some("webhook:abc:d")),
+            (webhook, "d", None),
+        ];
+        for (origin, delivery, place) in cases {
+            let delivery = ConversationId::parse(delivery).unwrap();
+            let found = route(origin, &delivery);
+            assert_eq!(found.as_ref().map(ConversationId::as_str), place);
         }
     }
 }

@@ -26,7 +26,8 @@ const STATES: [&str; 7] = [
     "starting", "serving", "idle", "draining", "ending", "waiting", "parked",
 ];
 
-fn family(
+/// A family whose words are all known when the daemon is built.
+pub(crate) fn family(
     name: &'static str,
     help: &'static str,
     kind: Kind,
@@ -270,6 +271,9 @@ impl Supervisor {
         ];
         families.extend(counted(&self.counters, &roles, &channels));
         families.push(self.forbidden_calls());
+        if self.config.continuations.enabled {
+            families.extend(crate::continuations::families(self.known_health()));
+        }
         Figures { families }
     }
 
