@@ -68,6 +68,15 @@ pub enum Event {
         /// How.
         status: String,
     },
+    /// A stub has connected to the gateway.
+    Stub {
+        /// The connection.
+        fd: OwnedFd,
+        /// The process at its other end.
+        pid: u32,
+        /// When that process was started, in clock ticks since the machine's start.
+        started: u64,
+    },
     /// An operator wants something of the console's logins; [`Control::operated`] answers.
     Operate {
         /// Names the wish in the answer.
@@ -443,6 +452,10 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 },
                 ToWorker::CancelRun { reason } => Event::CancelRun { reason },
                 ToWorker::ServerExited { server, status } => Event::ServerExited { server, status },
+                ToWorker::Stub { pid, started } => match fds.pop_front() {
+                    Some(fd) => Event::Stub { fd, pid, started },
+                    None => continue,
+                },
                 ToWorker::Operate { order } => Event::Operate {
                     request: packet.id,
                     order,

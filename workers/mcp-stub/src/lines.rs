@@ -25,6 +25,11 @@ impl Lines {
         }
     }
 
+    /// Another bound from now on.
+    pub const fn set_max(&mut self, max: usize) {
+        self.max = max;
+    }
+
     /// Takes what was read.
     pub fn push(&mut self, bytes: &[u8]) {
         self.held.extend_from_slice(bytes);

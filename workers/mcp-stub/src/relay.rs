@@ -132,7 +132,12 @@ impl Relay {
                 }
                 (Some(id.to_owned()), is_repeatable(&method))
             }
-            Ok(Frame::Notification { .. }) => (None, false),
+            Ok(Frame::Notification { method, params }) => {
+                if method == "notifications/cancelled" && self.cancel(params) {
+                    return vec![];
+                }
+                (None, false)
+            }
             Ok(Frame::Answer { id, .. }) => {
                 // A question of a server that is gone needs no answer.
                 let wanted = id.is_some_and(|id| self.asked.remove(id));
@@ -155,6 +160,25 @@ impl Relay {
             return vec![self.send(now, line, id, repeatable)];
         }
         self.hold(now, line, id, repeatable)
+    }
+
+    /// Who cancels waits no longer. True when what is cancelled was not sent yet.
+    fn cancel(&mut self, params: Option<&str>) -> bool {
+        #[derive(serde::Deserialize)]
+        struct Cancelled<'a> {
+            #[serde(borrow, rename = "requestId")]
+            id: &'a serde_json::value::RawValue,
+        }
+        let cancelled =
+            params.and_then(|params| serde_json::from_str::<Cancelled<'_>>(params).ok());
+        let Some(id) = cancelled.map(|cancelled| cancelled.id.get()) else {
+            return false;
+        };
+        self.outstanding.remove(id);
+        let before = self.held.len();
+        self.held.retain(|held| held.id.as_deref() != Some(id));
+        self.held_bytes = self.held.iter().map(|held| held.line.len()).sum();
+        self.held.len() < before
     }
 
     fn send(&mut self, now: Instant, line: Vec<u8>, id: Option<String>, repeatable: bool) -> Do {

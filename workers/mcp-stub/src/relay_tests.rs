@@ -124,10 +124,10 @@ fn silence_is_asked_about_only_while_something_is_outstanding() {
     assert_eq!(relay.tick(t + 1000 * S), []);
     let t = t + 1000 * S;
     relay.client(t, call(1));
-    let ping = Do::Gateway(bytes("#ping"));
+    let ping = [Do::Gateway(bytes("#ping"))];
     for n in 1..=3u32 {
         assert_eq!(relay.next_tick(), Some(t + 10 * n * S));
-        assert_eq!(relay.tick(t + 10 * n * S), [ping.clone()]);
+        assert_eq!(relay.tick(t + 10 * n * S), ping);
     }
     assert_eq!(relay.tick(t + 40 * S), [Do::Reconnect]);
     relay.gateway(t + 40 * S, bytes("#pong"));
@@ -189,6 +189,25 @@ fn a_client_that_talks_nonsense_is_told() {
     assert!(error_of(&relay.client(t, bytes("x")))[0].contains("-32600"));
     relay.client(t, call(1));
     assert!(error_of(&relay.client(t, call(1)))[0].contains("in use"));
+}
+
+#[test]
+fn what_is_cancelled_is_waited_for_no_longer() {
+    let cancel = |id: u32| {
+        let params = format!(r#"{{"requestId":{id},"reason":"r"}}"#);
+        notification("notifications/cancelled", Some(&params)).into_bytes()
+    };
+    let (t, mut relay) = greeted();
+    relay.client(t, call(1));
+    assert_eq!(relay.client(t, cancel(1)), [Do::Gateway(cancel(1))]);
+    assert!(relay.is_idle() && relay.next_tick().is_none());
+    assert_eq!(relay.gateway(t, result("1")), [], "late");
+    relay.lost(t);
+    relay.client(t, call(2));
+    assert_eq!(relay.client(t, cancel(2)), [], "it was never sent");
+    assert!(relay.is_idle());
+    relay.connected(t);
+    assert_eq!(relay.gateway(t, result(REPLAY)).len(), 1);
 }
 
 proptest! {

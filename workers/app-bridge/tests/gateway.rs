@@ -1,0 +1,648 @@
+//! The gateway against a server that does what a test says, over real pipes and sockets.
+#![allow(clippy::unwrap_used)]
+
+#[path = "support/scripted.rs"]
+mod scripted;
+
+use ipc_proto::settings::{McpServerSettings, McpTransport};
+use mono_app_bridge::gateway::GatewayLimits;
+use mono_app_bridge::gateway::broker::{Broker, Holder};
+use mono_app_bridge::gateway::session;
+use mono_app_bridge::limits::Limits;
+use mono_app_bridge::servers::Servers;
+use scripted::{Scripted, declared, tool};
+use serde_json::{Value, json};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+const HOLDER: Holder = Holder {
+    pid: 7,
+    started: 70,
+};
+
+struct Bed {
+    broker: Arc<Broker<Scripted>>,
+    server: Scripted,
+}
+
+impl Bed {
+    fn new(settings: Vec<McpServerSettings>, limits: GatewayLimits) -> Self {
+        let server = Scripted::default();
+        let servers = Servers::new(settings, Limits::default(), server.clone(), None);
+        let limits = GatewayLimits {
+            shows_apps: false,
+            ..limits
+        };
+        let broker = Broker::new(Arc::new(servers), limits);
+        Self { broker, server }
+    }
+
+    /// A connection as the supervisor hands it over.
+    fn connect(&self, holder: Holder) -> Stub {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let fd: OwnedFd = theirs.into_std().unwrap().into();
+        tokio::spawn(session::serve(self.broker.clone(), fd, holder));
+        Stub {
+            stream: ours,
+            read: vec![],
+            anchor: None,
+        }
+    }
+
+    /// Ends every process, and waits until that is noticed.
+    async fn kill(&self) {
+        self.server.kill();
+        let noticed = async {
+            while self.broker.stats().backends > 0 {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), noticed)
+            .await
+            .unwrap();
+    }
+
+    /// A stub whose client has shaken hands.
+    async fn greeted(&self, server: &str, token: u8) -> Stub {
+        let mut stub = self.registered(server, token, None).await;
+        let result = stub.initialize().await;
+        assert_eq!(
+            result["result"]["serverInfo"]["name"], "scripted",
+            "{result}"
+        );
+        stub
+    }
+
+    async fn registered(&self, server: &str, token: u8, anchor: Option<&str>) -> Stub {
+        let mut stub = self.connect(HOLDER);
+        stub.register(1, server, &format!("{token:02x}").repeat(32), anchor)
+            .await;
+        let line = stub.line().await.unwrap();
+        assert!(line.starts_with("#registered "), "{line}");
+        stub
+    }
+}
+
+struct Stub {
+    stream: UnixStream,
+    read: Vec<u8>,
+    anchor: Option<String>,
+}
+
+impl Stub {
+    async fn say(&mut self, line: &str) {
+        self.stream.write_all(line.as_bytes()).await.unwrap();
+        self.stream.write_all(b"\n").await.unwrap();
+    }
+
+    async fn register(&mut self, version: u32, server: &str, token: &str, anchor: Option<&str>) {
+        let register =
+            json!({ "version": version, "server": server, "session": token, "anchor": anchor });
+        self.say(&format!("#register {register}")).await;
+    }
+
+    /// The next line; none at the end.
+    async fn line(&mut self) -> Option<String> {
+        let reading = async {
+            loop {
+                if let Some(end) = self.read.iter().position(|b| *b == b'\n') {
+                    let rest = self.read.split_off(end + 1);
+                    let mut line = std::mem::replace(&mut self.read, rest);
+                    line.pop();
+                    return Some(String::from_utf8(line).unwrap());
+                }
+                let mut buffer = vec![0; 65_536];
+                match self.stream.read(&mut buffer).await {
+                    Ok(0) | Err(_) => return None,
+                    Ok(read) => self.read.extend_from_slice(&buffer[..read]),
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), reading)
+            .await
+            .unwrap()
+    }
+
+    /// The next message; remembers anchors.
+    async fn message(&mut self) -> Value {
+        loop {
+            let line = self.line().await.expect("a message");
+            if let Some(anchor) = line.strip_prefix("#anchor ") {
+                self.anchor = Some(anchor.to_owned());
+            } else if !line.starts_with('#') {
+                return serde_json::from_str(&line).unwrap();
+            }
+        }
+    }
+
+    async fn initialize(&mut self) -> Value {
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": { "sampling": {} },
+            "clientInfo": { "name": "test", "version": "1" } });
+        let answer = self.ask(json!("init"), "initialize", params).await;
+        self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
+            .await;
+        answer
+    }
+
+    async fn send(&mut self, id: Value, method: &str, params: Value) {
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.say(&line.to_string()).await;
+    }
+
+    async fn ask(&mut self, id: Value, method: &str, params: Value) -> Value {
+        self.send(id.clone(), method, params).await;
+        let answer = self.message().await;
+        assert_eq!(answer["id"], id, "{answer}");
+        answer
+    }
+
+    async fn call(&mut self, id: u32, tool: &str, arguments: Value) -> Value {
+        let params = json!({ "name": tool, "arguments": arguments });
+        self.ask(json!(id), "tools/call", params).await
+    }
+}
+
+fn text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{answer}"))
+}
+
+fn error(answer: &Value) -> &str {
+    answer["error"]["message"]
+        .as_str()
+        .unwrap_or_else(|| panic!("{answer}"))
+}
+
+#[tokio::test]
+async fn a_client_lists_and_calls_and_sees_only_what_is_for_a_model() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let hidden = json!({ "ui": { "visibility": ["app"] } });
+    bed.server
+        .add(json!({ "name": "hidden", "inputSchema": {}, "_meta": hidden }));
+    let mut stub = bed.greeted("s", 1).await;
+    let listing = stub.ask(json!(1), "tools/list", json!({})).await;
+    let names: Vec<_> = listing["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| &t["name"])
+        .collect();
+    assert!(
+        names.iter().all(|name| **name != "hidden") && names.len() > 3,
+        "{names:?}"
+    );
+    assert!(stub.anchor.as_ref().unwrap().contains("echo"));
+    assert_eq!(
+        text(&stub.call(2, "echo", json!({ "a": 1 })).await),
+        r#"{"a":1}"#
+    );
+    // The server is told of the client's own capabilities, but not of apps.
+    let greeting = &bed.server.heard("initialize")[0]["params"];
+    assert_eq!(greeting["capabilities"], json!({ "sampling": {} }));
+    assert_eq!(greeting["clientInfo"]["name"], "test");
+    assert_eq!(bed.server.heard("notifications/initialized").len(), 1);
+    let stats = bed.broker.stats();
+    assert_eq!((stats.sessions, stats.backends, stats.requests), (1, 1, 2));
+}
+
+#[tokio::test]
+async fn two_stubs_share_a_process_where_that_is_declared_and_use_the_same_ids() {
+    let mut settings = declared("s");
+    settings.shared = true;
+    let bed = Bed::new(vec![settings], GatewayLimits::default());
+    let (mut one, mut two) = (bed.greeted("s", 1).await, bed.greeted("s", 2).await);
+    assert_eq!(bed.server.started(), 1);
+    assert_eq!(
+        bed.server.heard("initialize")[0]["params"]["clientInfo"]["name"],
+        "mono"
+    );
+    // Both wait under the same id and the same progress token.
+    let params = |say: &str| json!({ "name": "progress", "arguments": { "say": say }, "_meta": { "progressToken": "p" } });
+    one.send(json!(5), "tools/call", params("one")).await;
+    two.send(json!(5), "tools/call", params("two")).await;
+    for (stub, own) in [(&mut one, "one"), (&mut two, "two")] {
+        let progress = stub.message().await;
+        assert_eq!(progress["params"]["progressToken"], "p");
+        assert_eq!(progress["params"]["message"], own);
+        let answer = stub.message().await;
+        assert_eq!((&answer["id"], text(&answer)), (&json!(5), own));
+    }
+    // What can't be attributed is for nobody, and nobody's question is answered for all.
+    one.call(6, "log", json!({})).await;
+    assert_eq!(text(&one.call(7, "ask", json!({})).await), "refused -32601");
+    assert_eq!(text(&two.call(6, "echo", json!({})).await), "{}");
+}
+
+#[tokio::test]
+async fn without_a_declaration_each_stub_has_a_process_and_its_questions() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let (mut one, _two) = (bed.greeted("s", 1).await, bed.greeted("s", 2).await);
+    assert_eq!(bed.server.started(), 2);
+    one.send(
+        json!(1),
+        "tools/call",
+        json!({ "name": "ask", "arguments": {} }),
+    )
+    .await;
+    let asked = one.message().await;
+    assert_eq!(asked["method"], "sampling/createMessage");
+    let answer = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "said": "yes" } });
+    one.say(&answer.to_string()).await;
+    assert_eq!(text(&one.message().await), r#"answered {"said":"yes"}"#);
+    one.send(
+        json!(2),
+        "tools/call",
+        json!({ "name": "log", "arguments": {} }),
+    )
+    .await;
+    assert_eq!(one.message().await["method"], "notifications/message");
+}
+
+#[tokio::test]
+async fn a_killed_server_is_told_and_replaced_without_a_second_handshake_of_the_client() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let mut stub = bed.greeted("s", 1).await;
+    stub.ask(json!(1), "tools/list", json!({})).await;
+    stub.send(
+        json!(2),
+        "tools/call",
+        json!({ "name": "wait", "arguments": {} }),
+    )
+    .await;
+    bed.server.waits(1).await;
+    bed.server.kill();
+    let answer = stub.message().await;
+    assert!(error(&answer).contains("not repeated"), "{answer}");
+    assert_eq!(text(&stub.call(3, "echo", json!({})).await), "{}");
+    assert_eq!(
+        (bed.server.started(), bed.server.heard("initialize").len()),
+        (2, 2)
+    );
+    let stats = bed.broker.stats();
+    assert_eq!(
+        (stats.replaced, stats.mismatched, stats.outstanding),
+        (1, 0, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_replacement_with_more_tools_passes_and_one_with_others_does_not() {
+    for (change, refused) in [
+        ("more", None),
+        ("changed", Some("echo (changed)")),
+        ("less", Some("echo (gone)")),
+    ] {
+        let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+        let mut stub = bed.greeted("s", 1).await;
+        stub.ask(json!(1), "tools/list", json!({})).await;
+        match change {
+            "more" => bed.server.add(tool("new")),
+            "less" => bed.server.remove("echo"),
+            _ => {
+                bed.server.remove("echo");
+                bed.server.add(json!({ "name": "echo", "inputSchema": { "type": "object", "required": ["b"] } }));
+            }
+        }
+        bed.kill().await;
+        let answer = stub.call(2, "echo", json!({})).await;
+        let Some(why) = refused else {
+            assert_eq!(text(&answer), "{}");
+            continue;
+        };
+        assert!(error(&answer).contains(why), "{answer}");
+        assert!(
+            error(&stub.call(3, "echo", json!({})).await).contains(why),
+            "it stays so"
+        );
+        assert_eq!(bed.server.heard("tools/call").len(), 0);
+        assert_eq!(bed.broker.stats().mismatched, 1);
+        // A client that begins anew has seen what there is.
+        assert!(stub.initialize().await.get("result").is_some());
+        stub.ask(json!(4), "tools/list", json!({})).await;
+        assert!(
+            stub.call(5, "echo", json!({}))
+                .await
+                .get("result")
+                .is_some()
+        );
+    }
+}
+
+/// What a stub brings along after the gateway itself was lost.
+#[tokio::test]
+async fn an_anchor_outlives_the_gateway() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let mut stub = bed.greeted("s", 1).await;
+    stub.ask(json!(1), "tools/list", json!({})).await;
+    let anchor = stub.anchor.clone().unwrap();
+    bed.broker.close();
+    assert_eq!(stub.line().await, None, "the stub goes to the next gateway");
+    for lost in [false, true] {
+        let next = Bed::new(vec![declared("s")], GatewayLimits::default());
+        if lost {
+            next.server.remove("echo");
+        }
+        let mut stub = next.registered("s", 1, Some(&anchor)).await;
+        let answer = stub.initialize().await;
+        assert_eq!(answer.get("error").is_some(), lost, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_stub_that_dies_cancels_what_it_had_under_way_and_its_process_ends() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let mut stub = bed.greeted("s", 1).await;
+    stub.send(
+        json!(1),
+        "tools/call",
+        json!({ "name": "wait", "arguments": {} }),
+    )
+    .await;
+    bed.server.waits(1).await;
+    drop(stub);
+    bed.server.cancelled(1).await;
+    bed.server.stopped(1).await;
+    let mut settings = declared("s");
+    settings.shared = true;
+    let bed = Bed::new(vec![settings], GatewayLimits::default());
+    let mut other = bed.greeted("s", 2).await;
+    let mut stub = bed.greeted("s", 1).await;
+    stub.send(
+        json!(1),
+        "tools/call",
+        json!({ "name": "wait", "arguments": {} }),
+    )
+    .await;
+    bed.server.waits(1).await;
+    drop(stub);
+    bed.server.cancelled(1).await;
+    assert_eq!(text(&other.call(1, "echo", json!({})).await), "{}");
+    assert_eq!(bed.server.started(), 1);
+}
+
+#[tokio::test]
+async fn a_cancellation_reaches_the_right_request_and_is_waited_for_no_longer() {
+    let mut settings = declared("s");
+    settings.shared = true;
+    let limits = GatewayLimits {
+        outstanding: 1,
+        ..GatewayLimits::default()
+    };
+    let bed = Bed::new(vec![settings], limits);
+    let (mut one, mut two) = (bed.greeted("s", 1).await, bed.greeted("s", 2).await);
+    for stub in [&mut one, &mut two] {
+        stub.send(
+            json!("w"),
+            "tools/call",
+            json!({ "name": "wait", "arguments": {} }),
+        )
+        .await;
+    }
+    bed.server.waits(2).await;
+    let answer = one.call(9, "echo", json!({})).await;
+    assert!(error(&answer).contains("too many"), "{answer}");
+    one.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"w"}}"#)
+        .await;
+    bed.server.cancelled(1).await;
+    assert_eq!(text(&one.call(10, "echo", json!({})).await), "{}");
+    // The other's went on.
+    bed.server.release();
+    assert_eq!(text(&two.message().await), "released");
+}
+
+#[tokio::test]
+async fn who_does_not_belong_here_is_told_so() {
+    let http = McpServerSettings {
+        transport: McpTransport::Http {
+            url: "http://x".into(),
+            headers: Default::default(),
+        },
+        ..declared("http")
+    };
+    let per_run = McpServerSettings {
+        per_run: true,
+        ..declared("run")
+    };
+    let bed = Bed::new(vec![declared("s"), http, per_run], GatewayLimits::default());
+    let token = "0a".repeat(32);
+    for (version, server, token, code) in [
+        (2, "s", token.as_str(), "gateway_version"),
+        (1, "t", &token, "server_unknown"),
+        (1, "http", &token, "server_not_stdio"),
+        (1, "run", &token, "server_per_run"),
+        (1, "s", "short", "session_refused"),
+    ] {
+        let mut stub = bed.connect(HOLDER);
+        stub.register(version, server, token, None).await;
+        let line = stub.line().await.unwrap();
+        assert!(
+            line.starts_with("#refused ") && line.contains(code),
+            "{line}"
+        );
+        assert_eq!(stub.line().await, None);
+    }
+    assert_eq!(bed.server.started(), 0);
+    assert_eq!(bed.broker.stats().sessions, 0);
+}
+
+/// The token alone is not enough while its holder is there, and neither is the number of a process.
+#[tokio::test]
+async fn a_session_belongs_to_one_process() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let mut first = bed.greeted("s", 10).await;
+    let token = "0a".repeat(32);
+    for other in [
+        Holder { pid: 8, ..HOLDER },
+        Holder {
+            started: 71,
+            ..HOLDER
+        },
+    ] {
+        let mut thief = bed.connect(other);
+        thief.register(1, "s", &token, None).await;
+        let line = thief.line().await.unwrap();
+        assert!(line.contains("session_refused"), "{line}");
+    }
+    assert_eq!(text(&first.call(1, "echo", json!({})).await), "{}");
+    // The holder itself comes again: its earlier connection ends.
+    let mut again = bed.greeted("s", 10).await;
+    assert_eq!(first.line().await, None);
+    assert_eq!(text(&again.call(1, "echo", json!({})).await), "{}");
+    assert_eq!(bed.broker.stats().resumed, 1);
+}
+
+#[tokio::test]
+async fn sessions_and_processes_have_bounds() {
+    let limits = GatewayLimits {
+        sessions: 2,
+        backends: 1,
+        ..GatewayLimits::default()
+    };
+    let bed = Bed::new(vec![declared("s")], limits);
+    let one = bed.greeted("s", 1).await;
+    let mut two = bed.registered("s", 2, None).await;
+    let answer = two.initialize().await;
+    assert!(error(&answer).contains("maxBackends"), "{answer}");
+    let mut three = bed.connect(HOLDER);
+    three.register(1, "s", &"03".repeat(32), None).await;
+    let line = three.line().await.unwrap();
+    assert!(
+        line.contains("too_many_sessions") && line.contains("\"retry\":true"),
+        "{line}"
+    );
+    drop(one);
+    bed.server.stopped(1).await;
+    assert!(two.initialize().await.get("result").is_some());
+}
+
+#[tokio::test]
+async fn hostile_stubs_are_cut_off_and_the_others_go_on() {
+    let limits = GatewayLimits {
+        register: Duration::from_millis(200),
+        message: 64 << 10,
+        bytes: 256 << 10,
+        ..GatewayLimits::default()
+    };
+    let bed = Bed::new(vec![declared("s")], limits);
+    let mut good = bed.greeted("s", 1).await;
+    // Says nothing; says something else; says it without end.
+    let mut silent = bed.connect(HOLDER);
+    assert_eq!(silent.line().await, None);
+    for first in ["GET / HTTP/1.1", "#register {}", "{}", "#ping"] {
+        let mut odd = bed.connect(HOLDER);
+        odd.say(first).await;
+        assert_eq!(odd.line().await, None, "{first}");
+    }
+    let mut endless = bed.connect(HOLDER);
+    let flood = vec![b'x'; 1 << 20];
+    while endless.stream.write_all(&flood).await.is_ok() {}
+    // Once it is in: a message that is too large, a word of ours that is none.
+    for line in [
+        "x".repeat(65 << 10),
+        "#what".to_owned(),
+        "#registered x".to_owned(),
+    ] {
+        let mut odd = bed.greeted("s", 2).await;
+        // It may be gone before it has taken all.
+        let _ = odd.stream.write_all(line.as_bytes()).await;
+        let _ = odd.stream.write_all(b"\n").await;
+        assert_eq!(odd.line().await, None);
+    }
+    // What is no message is answered, and harms nobody.
+    good.say("{").await;
+    assert_eq!(good.message().await["error"]["code"], -32600);
+    // Asks and never reads.
+    let mut deaf = bed.greeted("s", 3).await;
+    let large = "y".repeat(32 << 10);
+    for id in 0..2000 {
+        let params = json!({ "name": "echo", "arguments": { "a": large } });
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+        if deaf
+            .stream
+            .write_all(format!("{line}\n").as_bytes())
+            .await
+            .is_err()
+        {
+            break;
+        }
+    }
+    let gone = async {
+        while bed.broker.stats().sessions > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), gone)
+        .await
+        .unwrap();
+    assert_eq!(text(&good.call(1, "echo", json!({})).await), "{}");
+}
+
+#[tokio::test]
+async fn a_hung_server_is_noticed_by_its_silence_and_a_slow_one_is_not() {
+    let limits = GatewayLimits {
+        ping: Duration::from_millis(50),
+        old: Duration::from_millis(300),
+        silent: Duration::from_millis(200),
+        ..GatewayLimits::default()
+    };
+    let bed = Bed::new(vec![declared("s")], limits.clone());
+    let mut stub = bed.greeted("s", 1).await;
+    // Slow, and answers pings: far longer than both bounds.
+    stub.send(
+        json!(1),
+        "tools/call",
+        json!({ "name": "wait", "arguments": {} }),
+    )
+    .await;
+    bed.server.pinged(12).await;
+    bed.server.release();
+    assert_eq!(text(&stub.message().await), "released");
+    // Nothing is asked while nothing is outstanding.
+    let pings = bed.server.heard("ping").len();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(bed.server.heard("ping").len(), pings);
+    stub.send(
+        json!(2),
+        "tools/call",
+        json!({ "name": "hang", "arguments": {} }),
+    )
+    .await;
+    let answer = stub.message().await;
+    assert!(error(&answer).contains("answers nothing"), "{answer}");
+    assert_eq!(text(&stub.call(3, "echo", json!({})).await), "{}");
+}
+
+#[tokio::test]
+async fn a_server_that_says_too_much_ends_and_one_that_can_t_start_is_left_alone() {
+    let limits = GatewayLimits {
+        message: 64 << 10,
+        ..GatewayLimits::default()
+    };
+    let bed = Bed::new(vec![declared("s")], limits);
+    let mut stub = bed.greeted("s", 1).await;
+    let answer = stub.call(1, "big", json!({ "bytes": 70_000 })).await;
+    assert!(error(&answer).contains("wrote too much"), "{answer}");
+    assert_eq!(text(&stub.call(2, "echo", json!({})).await), "{}");
+    bed.server.refuse("no such program: check the command");
+    bed.kill().await;
+    for n in 0..3 {
+        let answer = stub.call(10 + n, "echo", json!({})).await;
+        assert!(error(&answer).contains("no such program"), "{answer}");
+    }
+    let answer = stub.call(20, "echo", json!({})).await;
+    assert!(error(&answer).contains("left alone"), "{answer}");
+}
+
+#[tokio::test]
+async fn only_servers_that_want_it_learn_who_calls_and_nobody_can_say_it_for_another() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let forged = json!({ "name": "echo", "arguments": {}, "_meta": { "mono-agent/caller": { "session": "x" } } });
+    let mut stub = bed.greeted("s", 1).await;
+    stub.ask(json!(1), "tools/call", forged.clone()).await;
+    assert_eq!(
+        bed.server.heard("tools/call")[0]["params"].get("_meta"),
+        None
+    );
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    bed.server.want_callers();
+    for token in [1, 2] {
+        let mut stub = bed.greeted("s", token).await;
+        stub.ask(json!(1), "tools/call", forged.clone()).await;
+    }
+    let calls = bed.server.heard("tools/call");
+    let caller = |call: &Value| call["params"]["_meta"]["mono-agent/caller"]["session"].clone();
+    let (one, two) = (caller(&calls[0]), caller(&calls[1]));
+    assert!(one != two && one.as_str().unwrap().len() == 16);
+}
+
+#[tokio::test]
+async fn a_stateless_client_needs_no_handshake() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let mut stub = bed.registered("s", 1, None).await;
+    assert_eq!(text(&stub.call(1, "echo", json!({})).await), "{}");
+    assert!(bed.server.heard("initialize").is_empty());
+}
