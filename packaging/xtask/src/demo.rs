@@ -149,6 +149,12 @@ fn prepare(folder: &Path, programs: &Path, (port, console): (u16, u16)) -> Resul
     };
     let mut servers = serde_json::Map::new();
     servers.insert(name.to_owned(), server);
+    // The one with an app; it needs no Node.
+    let dice = programs.join("mcp-fixture");
+    servers.insert(
+        "dice".to_owned(),
+        json!({ "command": dice, "args": ["dice"], "sandbox": { "readableRoots": [programs] } }),
+    );
     let config = json!({
         "runtime": { "model": "demo:scripted", "workspace": "workspace" },
         "context": { "identityPath": "IDENTITY.md" },
@@ -260,6 +266,7 @@ fn once(daemon: &Daemon, folder: &Path) -> Result<bool> {
         problems.push(format!("the turn failed: {last}"));
     }
     let attachment = check_attachment(daemon, folder, finish, &mut problems);
+    let app = check_app(daemon, finish, &mut problems);
     let tool = mcp_call(&lines, &mut problems);
     let status = daemon.status()?;
     check_workers(&status, &mut problems);
@@ -273,6 +280,7 @@ fn once(daemon: &Daemon, folder: &Path) -> Result<bool> {
         "reply": finish["text"],
         "parts": finish["parts"],
         "attachment": attachment,
+        "app": app,
         "mcp": tool,
         "workers": status["workers"],
     });
@@ -288,8 +296,11 @@ fn check_attachment(
     problems: &mut Vec<String>,
 ) -> Value {
     let parts = finish["parts"].as_array().cloned().unwrap_or_default();
-    let [part] = parts.as_slice() else {
-        problems.push(format!("expected one part, got {}", parts.len()));
+    let files: Vec<&Value> = (parts.iter())
+        .filter(|part| part["type"] == "attachment")
+        .collect();
+    let [part] = files.as_slice() else {
+        problems.push(format!("expected one file, got {}", files.len()));
         return Value::Null;
     };
     let id = part["reference"]["id"].as_str().unwrap_or_default();
@@ -320,6 +331,31 @@ fn check_attachment(
         problems.push(format!("the attachment does not match its hash: {why}"));
     }
     json!({ "name": part["name"], "sizeBytes": part["sizeBytes"], "integrityId": part["integrityId"], "verified": matches })
+}
+
+/// The one app among the parts, as the app-bridge has it.
+fn check_app(daemon: &Daemon, finish: &Value, problems: &mut Vec<String>) -> Value {
+    let parts = finish["parts"].as_array().cloned().unwrap_or_default();
+    let app = parts.iter().find(|part| part["type"] == "mcp_app");
+    let Some(app) = app else {
+        problems.push("no app is among the parts".to_owned());
+        return Value::Null;
+    };
+    let id = app["invocationId"].as_str().unwrap_or_default();
+    let shown = daemon
+        .monoctl()
+        .args(["apps", "show", id, "--json"])
+        .output();
+    let shown = shown
+        .ok()
+        .and_then(|out| serde_json::from_slice::<Value>(&out.stdout).ok());
+    match shown {
+        Some(shown) if shown["connected"] == true && shown["page"] == app["resourceUri"] => shown,
+        other => {
+            problems.push(format!("the app is not kept as it should be: {other:?}"));
+            Value::Null
+        }
+    }
 }
 
 fn mcp_call(lines: &[Value], problems: &mut Vec<String>) -> Value {

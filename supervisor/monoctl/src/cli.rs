@@ -48,6 +48,16 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Artifacts,
     },
+    /// Look at apps of MCP servers, or close one
+    Apps {
+        #[command(subcommand)]
+        command: Apps,
+    },
+    /// Look at MCP servers, or try one
+    Mcp {
+        #[command(subcommand)]
+        command: Mcp,
+    },
     /// Check or show a configuration, without a daemon
     Config {
         #[command(subcommand)]
@@ -454,6 +464,52 @@ pub(crate) struct Page {
     /// Go on where an earlier page ended
     #[arg(long)]
     pub(crate) cursor: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Apps {
+    /// List apps that are kept, newest first
+    #[command(after_help = "Example:\n  monoctl apps list --limit 5")]
+    List {
+        #[command(flatten)]
+        page: Page,
+    },
+    /// Show an app: where it came from, what it may reach, what it does not get
+    #[command(after_help = "Example:\n  monoctl apps show 3f2a… --json | jq .refused")]
+    Show {
+        /// App, from `monoctl apps list` or an answer
+        id: String,
+    },
+    /// End an app's views and what they do, and let it do nothing any more
+    #[command(after_help = "Example:\n  monoctl apps close 3f2a…")]
+    Close {
+        /// App, from `monoctl apps list`
+        id: String,
+    },
+    /// Show what was done in an app's name
+    #[command(after_help = "Example:\n  monoctl apps audit 3f2a…")]
+    Audit {
+        /// App, from `monoctl apps list`
+        id: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mcp {
+    /// List the configured servers and their connections
+    #[command(after_help = "Example:\n  monoctl mcp list")]
+    List,
+    /// Connect to a server as a run would, and list its tools
+    #[command(
+        after_help = "Exit status: 0 it answered, 1 it did not.\n\nExample:\n  monoctl mcp probe files"
+    )]
+    Probe {
+        /// Its name in the configuration
+        server: String,
+    },
+    /// Count what apps have done since the worker started
+    #[command(after_help = "Example:\n  monoctl mcp stats --json")]
+    Stats,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,6 +1,7 @@
 //! The operator's command: asks the supervisor through its admin socket, checks a configuration.
 #![forbid(unsafe_code)]
 
+mod apps;
 mod artifacts;
 mod cli;
 mod config;
@@ -61,6 +62,8 @@ async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {
         Command::Send(send) => send::run(socket, send, screen).await,
         Command::Runs { command } => runs::run(socket, command, screen).await,
         Command::Artifacts { command } => artifacts::run(socket, command, screen).await,
+        Command::Apps { command } => apps::run(socket, command, screen).await,
+        Command::Mcp { command } => apps::servers(socket, command, screen).await,
         Command::Config { command } => config::run(command, screen),
         Command::Console { command } => console::run(socket, command, screen).await,
         Command::Continuations { command } => continuations::run(socket, command, screen).await,

@@ -383,6 +383,17 @@ mod tests {
     }
 
     #[test]
+    fn dice_are_rolled_by_number_and_in_the_full_demo() {
+        let mut tools = all_tools();
+        tools.push(tool("roll_dice", json!({"count": {"type": "integer"}})));
+        let (calls, _) = play("roll 3 dice", tools.clone(), fine);
+        assert_eq!(calls, vec![("roll_dice".to_owned(), json!({"count": 3}))]);
+        let (calls, _) = play("demo", tools, fine);
+        let names: Vec<&str> = calls.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["Write", "echo", "roll_dice", "PublishReplyFile"]);
+    }
+
+    #[test]
     fn the_full_demo_takes_what_is_there() {
         let names = |tools| {
             play("run the demo", tools, fine)

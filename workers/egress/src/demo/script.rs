@@ -120,6 +120,7 @@ const VERBS: &[(&str, &str)] = &[
     ("send me ", "publish"),
     ("attach ", "publish"),
     ("start background work", "work"),
+    ("roll", "roll"),
     ("call ", "call"),
     ("say ", "say"),
     ("tools", "tools"),
@@ -160,6 +161,10 @@ fn sentence(clause: &str, tools: &[ToolSpec]) -> Option<Sentence> {
         "echo" => named("echo", &["message", "text"], unquote(rest)),
         "add" => add(rest, tools),
         "write" => write(rest, tools),
+        "roll" => Some(match find(tools, "roll_dice") {
+            Some(spec) => Sentence::Step(roll_step(spec, rest)),
+            None => Sentence::Missing("roll_dice"),
+        }),
         "read" => file_name(rest).and_then(|file| named("Read", &["file_path", "path"], file)),
         "list" => {
             let pattern = if rest.is_empty() {
@@ -259,6 +264,16 @@ fn add(rest: &str, tools: &[ToolSpec]) -> Option<Sentence> {
     }))
 }
 
+/// As many dice as the sentence has a number for, else two.
+fn roll_step(spec: &ToolSpec, rest: &str) -> Step {
+    let mut words = rest.split(|c: char| !c.is_ascii_digit());
+    let count = words.find_map(|word| word.parse::<u64>().ok()).unwrap_or(2);
+    Step {
+        tool: spec.name.clone(),
+        arguments: json!({ "count": count }),
+    }
+}
+
 fn write(rest: &str, tools: &[ToolSpec]) -> Option<Sentence> {
     let (name, content) = rest
         .split_once(": ")
@@ -336,7 +351,8 @@ fn unquote(text: &str) -> &str {
     text
 }
 
-/// Write a report, call a tool of an MCP server, publish the report: as far as there are tools.
+/// Write a report, call tools of MCP servers, one of which has an app, publish the report: as far
+/// as there are tools.
 fn full_demo(tools: &[ToolSpec]) -> Vec<Step> {
     const FILE: &str = "demo-report.csv";
     const REPORT: &str = "step,what,by\n1,write this file,Write\n2,call a tool of an MCP server,echo\n\
@@ -356,7 +372,8 @@ fn full_demo(tools: &[ToolSpec]) -> Vec<Step> {
         .is_some()
         .then(|| find(tools, "PublishReplyFile").map(publish))
         .flatten();
-    [written, find(tools, "echo").map(echo), published]
+    let rolled = find(tools, "roll_dice").map(|spec| roll_step(spec, ""));
+    [written, find(tools, "echo").map(echo), rolled, published]
         .into_iter()
         .flatten()
         .collect()
@@ -377,6 +394,7 @@ fn help(tools: &[ToolSpec]) -> String {
          - demo\n\
          - echo hello\n\
          - add 2 3\n\
+         - roll 3 dice\n\
          - write notes.txt: some text\n\
          - read notes.txt\n\
          - list files\n\
