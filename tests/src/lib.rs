@@ -14,5 +14,6 @@ pub mod model;
 pub mod node;
 pub mod processes;
 pub mod program;
+pub mod python;
 pub mod receiver;
 pub mod send;

@@ -77,6 +77,7 @@ const DETACHED_FIELDS: &[&str] = &[
     "deadline_too_far",
 ];
 const RESULT_REFUSALS: &[(u16, &[&str])] = &[
+    NOT_FOUND,
     (
         400,
         &[
@@ -168,7 +169,8 @@ pub const OPERATIONS: &[Operation] = &[
         capability: Capability::Result,
         body: None,
         success: (200, "Status"),
-        refusals: &[],
+        // Of a path that no id can stand in; an unknown id is 401.
+        refusals: &[NOT_FOUND],
     },
     Operation {
         method: "get",
