@@ -112,6 +112,9 @@ impl Starter {
         launch: &Launch,
         descriptors: &Descriptors<'_>,
     ) -> Result<Child, StartError> {
+        if launch.spec.role != Role::Run {
+            return start(launch, descriptors);
+        }
         let kept = self.kept.take().filter(|kept| kept.serves(launch));
         // One that stays may have ended meanwhile, and nothing was started then.
         let (launcher, child) = match kept.map(|kept| kept.request(launch, descriptors)) {
@@ -120,9 +123,7 @@ impl Starter {
             }
             Some(other) => other?,
         };
-        if launch.spec.role == Role::Run {
-            self.kept = Some(launcher);
-        }
+        self.kept = Some(launcher);
         Ok(child)
     }
 

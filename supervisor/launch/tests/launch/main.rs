@@ -8,6 +8,7 @@ mod degraded;
 mod failures;
 mod fixture;
 mod programs;
+mod staying;
 mod workers;
 
 use fixture::{BINARIES, Fixture, is_root};
