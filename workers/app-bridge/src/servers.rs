@@ -125,6 +125,9 @@ pub struct ServerStanding {
     pub failures: u32,
 }
 
+/// What somebody counts.
+pub(crate) type Figures = Box<dyn Fn() -> serde_json::Value + Send + Sync>;
+
 /// Every configured server.
 pub struct Servers<S> {
     settings: Vec<McpServerSettings>,
@@ -138,6 +141,7 @@ pub struct Servers<S> {
     desk: OnceLock<Arc<Desk>>,
     /// A connection became idle outside of a run.
     idle: Notify,
+    gateway: OnceLock<Figures>,
 }
 
 impl<S: Starter> Servers<S> {
@@ -157,6 +161,7 @@ impl<S: Starter> Servers<S> {
             claims: Claims::default(),
             desk: OnceLock::new(),
             idle: Notify::new(),
+            gateway: OnceLock::new(),
         }
     }
 
@@ -164,6 +169,18 @@ impl<S: Starter> Servers<S> {
     pub fn show_apps(&self, desk: Arc<Desk>) {
         // The first stays; there is only one.
         let _ = self.desk.set(desk);
+    }
+
+    /// What an operator is told of the gateway; `null` while it is off.
+    pub(crate) fn gateway_figures(&self) -> serde_json::Value {
+        let figures = self.gateway.get();
+        figures.map_or(serde_json::Value::Null, |figures| figures())
+    }
+
+    /// There is a gateway, with these figures.
+    pub(crate) fn set_gateway_figures(&self, figures: Figures) {
+        // There is one at most, from the worker's start on.
+        let _ = self.gateway.set(figures);
     }
 
     /// Who starts processes.

@@ -33,6 +33,18 @@ pub async fn inspect<S: Starter>(servers: &Arc<Servers<S>>, ask: Inspect) -> Res
     match ask {
         Inspect::Servers => Ok(json!({ "servers": servers.standing() })),
         Inspect::Probe { server } => probe(servers, &server).await,
+        Inspect::Stats => {
+            let mut told = match servers.desk().cloned() {
+                Some(desk) => {
+                    let lost = |_| Fault::new("internal", "the app-bridge could not do this");
+                    let asked = tokio::task::spawn_blocking(move || desk.figures());
+                    asked.await.map_err(lost)?
+                }
+                None => json!({}),
+            };
+            told["gateway"] = servers.gateway_figures();
+            Ok(told)
+        }
         other => {
             let disabled = "apps are not shown here: set apps.enabled and console.enabled";
             let desk = servers
@@ -50,8 +62,7 @@ pub async fn inspect<S: Starter>(servers: &Arc<Servers<S>>, ask: Inspect) -> Res
                     let entries = desk.vault.log(&id).map_err(|e| fault(&e))?;
                     Ok(json!({ "entries": entries }))
                 }
-                Inspect::Stats => Ok(desk.figures()),
-                Inspect::Servers | Inspect::Probe { .. } => Ok(Value::Null),
+                Inspect::Servers | Inspect::Probe { .. } | Inspect::Stats => Ok(Value::Null),
             };
             let lost = |_| Fault::new("internal", "the app-bridge could not do this");
             tokio::task::spawn_blocking(asked).await.map_err(lost)?

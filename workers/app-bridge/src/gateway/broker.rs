@@ -154,15 +154,21 @@ impl<S: Starter> Broker<S> {
     /// For these servers.
     #[must_use]
     pub fn new(servers: Arc<Servers<S>>, limits: GatewayLimits) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self {
-            servers,
+        let broker = Arc::new_cyclic(|this: &Weak<Self>| Self {
+            servers: servers.clone(),
             limits: Arc::new(limits),
             counters: Counters::default(),
             books: Mutex::default(),
             console: watch::Sender::new(None),
             this: this.clone(),
             closing: CancellationToken::new(),
-        })
+        });
+        let this = Arc::downgrade(&broker);
+        servers.set_gateway_figures(Box::new(move || {
+            let stats = this.upgrade().map(|broker| broker.stats());
+            serde_json::to_value(stats).unwrap_or_default()
+        }));
+        broker
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {

@@ -1,6 +1,6 @@
 //! One stub: registration, then MCP both ways.
 
-use super::backend::{Backend, Caller, Inbox, Outbox};
+use super::backend::{AskError, Backend, Caller, Inbox, Outbox};
 use super::broker::{Admitted, Broker, Holder, NoBackend, Wanted, count};
 use super::ledger::CallerId;
 use super::params::greeting;
@@ -313,6 +313,11 @@ impl<S: Starter> Session<S> {
                 .unwrap_or_else(PoisonError::into_inner) = None;
         }
         let shows = self.broker.shows(&self.settings).is_some();
+        let earlier = self
+            .greeting
+            .is_none()
+            .then(|| self.backend.clone())
+            .flatten();
         match greeting(params, self.settings.shared, shows) {
             Ok(greeting) => self.greeting = Some(greeting),
             Err(error) => {
@@ -322,12 +327,30 @@ impl<S: Starter> Session<S> {
                     .send(failure(id, INVALID_REQUEST, &error.to_string()));
             }
         }
-        let line = match self.connect().await {
+        let line = match self.greet(earlier).await {
             Ok(Some(result)) => answer(id, Outcome::Result(&result)),
             Ok(None) => failure(id, INTERNAL, "the server said nothing of itself"),
             Err(error) => told(id, &error),
         };
         self.caller.out.send(line);
+    }
+
+    /// Shakes hands, with the process that the client has asked something before, if there is one:
+    /// many clients try first whether a server is of the newer kind.
+    async fn greet(
+        &mut self,
+        earlier: Option<(Arc<Backend>, CallerId)>,
+    ) -> Result<Option<String>, NoBackend> {
+        let own = earlier.filter(|(backend, _)| !backend.shared && backend.is_usable());
+        let (Some((backend, _)), Some(greeting)) = (own, &self.greeting) else {
+            return self.connect().await;
+        };
+        match backend.greet(greeting).await {
+            Ok(result) => Ok(Some(result)),
+            Err(AskError::Server(error)) => Err(NoBackend::Handshake(error)),
+            // It took the question badly, as old servers do; a new one is asked nothing else first.
+            Err(_) => self.connect().await,
+        }
     }
 
     /// A process to speak with: the one that there is, or another in its place.
@@ -349,6 +372,7 @@ impl<S: Starter> Session<S> {
         let earlier = self.backend.take();
         if let Some((backend, caller)) = &earlier {
             backend.detach(*caller).await;
+            self.broker.left(backend);
         }
         let anchor = self
             .caller

@@ -1,6 +1,7 @@
 //! A peer whose every line the test writes itself, over an in-memory pipe.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod stage;
 pub mod starter;
 
 use mono_app_bridge::call::CallRequest;
