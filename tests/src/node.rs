@@ -89,6 +89,30 @@ pub fn node_modules() -> &'static Path {
     })
 }
 
+/// `tests/apps/node_modules`: servers with MCP Apps, installed as their lockfile says.
+///
+/// # Panics
+/// As [`node_modules`] does.
+#[must_use]
+pub fn app_servers() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("apps");
+    install(&root)
+        .unwrap_or_else(|reason| panic!("{} can't be installed: {reason}", root.display()));
+    root.join("node_modules")
+}
+
+/// The program of an agent of another make, installed as the lockfile under `tests/codex` says.
+///
+/// # Panics
+/// As [`node_modules`] does.
+#[must_use]
+pub fn codex() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("codex");
+    install(&root)
+        .unwrap_or_else(|reason| panic!("{} can't be installed: {reason}", root.display()));
+    root.join("node_modules/@openai/codex/bin/codex.js")
+}
+
 fn install(root: &Path) -> Result<(), String> {
     let lockfile = std::fs::read(root.join("package-lock.json")).map_err(|e| e.to_string())?;
     let modules = root.join("node_modules");

@@ -8,6 +8,8 @@
 mod admin;
 mod admission;
 mod app_endpoint;
+mod app_servers;
+mod apps;
 mod browser;
 mod cancelling;
 mod confinement;
@@ -15,6 +17,7 @@ mod console;
 mod console_restarts;
 mod crashes;
 mod exposition;
+mod gateway;
 mod input;
 mod memory;
 mod metrics;

@@ -47,6 +47,7 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
   const [connected, setConnected] = useState(true);
   const [notes, setNotes] = useState<Note[]>([]);
   const [height, setHeight] = useState(FIRST_HEIGHT);
+  const [ready, setReady] = useState(false);
   const [full, setFull] = useState(false);
   const [folded, setFolded] = useState(false);
   const card = useRef<HTMLElement>(null);
@@ -95,13 +96,17 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
         note,
         height: setHeight,
         mode: (mode) => setFull(mode === "fullscreen"),
-        ready: () => say(`The app ${name} is open.`),
+        ready: () => {
+          setReady(true);
+          say(`The app ${name} is open.`);
+        },
         ended: (why) => {
           host.current = null;
           leave(opened.id);
           withdraw(opened.id);
           forget(opened.id);
           setFull(false);
+          setReady(false);
           setState({ is: "over", text: ENDINGS[why] ?? "The app is closed." });
           opened.close().catch(() => undefined);
         },
@@ -159,7 +164,7 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
   const inert = asked !== undefined;
   const refusals = record?.refused ?? [];
   return (
-    <article ref={card} className="card app" aria-label={`App ${name}`} data-full={full || undefined} data-state={state.is}>
+    <article ref={card} className="card app" aria-label={`App ${name}`} data-full={full || undefined} data-state={state.is} data-ready={ready || undefined}>
       <header className="app-head" inert={inert}>
         <Icon name="tool" />
         <p className="app-name">

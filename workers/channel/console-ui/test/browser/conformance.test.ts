@@ -63,6 +63,6 @@ test("what a host owes to a view holds, seen from the view", async () => {
   assert.deepEqual(report.failed, {});
   assert.deepEqual(all.filter((id) => !passed.has(id)), []);
   // The bridge writes nothing of what passes to the browser's console.
-  assert.deepEqual(noise.filter((line) => !/undeclared\.example|Content Security Policy|Refused to|violates/.test(line)), []);
+  assert.deepEqual(noise.filter((line) => !/undeclared\.example|Content Security Policy|Refused to|violates|Failed to load resource/.test(line)), []);
   await console.close();
 });
