@@ -6,11 +6,15 @@ use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Whose work: `artifact`, or `continuations`, whose disk is a simulated one.
+    /// Whose work: `artifact`; or `continuations` on a simulated disk, or `continuations-simulation`, where
+    /// everything else that can happen does as well, in any order.
     name: String,
     /// So many points at most, chosen by the seed [default: all of them].
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
+    /// So many steps of the simulation [default: a million].
+    #[arg(long, value_name = "N", conflicts_with = "sample")]
+    steps: Option<usize>,
     /// Repeat an earlier sample.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -23,6 +27,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     let program = match arguments.name.as_str() {
         "continuations" => "crash-continuations",
+        "continuations-simulation" => "simulate-continuations",
         _ => "crash-suite",
     };
     let programs = build::build(build::Programs::Named(&[program]), false)?;
@@ -32,6 +37,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     }
     let numbers = [
         ("--sample", arguments.sample.map(|n| n.to_string())),
+        ("--steps", arguments.steps.map(|n| n.to_string())),
         ("--seed", arguments.seed.map(|n| n.to_string())),
     ];
     for (name, value) in numbers {

@@ -5,5 +5,6 @@
 
 pub mod crash;
 mod report;
+pub mod simulation;
 
 pub use report::{Options, Report};

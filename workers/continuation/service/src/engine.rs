@@ -136,6 +136,10 @@ impl Engine {
         Self { desk }
     }
 
+    pub(crate) fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
     /// Begins with a continuation, wherever it stands.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 pub mod ambient;
 pub mod bindings;
 pub mod desk;
+mod direct;
 pub mod engine;
 pub mod error;
 pub mod host;

@@ -64,6 +64,14 @@ impl Head {
         self.at + HEAD as u64 + u64::from(self.length)
     }
 
+    /// The whole frame.
+    pub(crate) fn with(&self, body: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEAD + body.len());
+        out.extend(self.encode());
+        out.extend(body);
+        out
+    }
+
     /// Whether this is the body that belongs to it.
     pub(crate) fn fits(&self, body: &[u8]) -> bool {
         length(body) == self.length && checksum(&self.encode(), body) == self.checksum
@@ -88,8 +96,5 @@ pub(crate) fn frame(at: u64, previous: u64, durable: u64, generation: u64, body:
         checksum: 0,
     };
     head.checksum = checksum(&head.encode(), body);
-    let mut out = Vec::with_capacity(HEAD + body.len());
-    out.extend(head.encode());
-    out.extend(body);
-    out
+    head.with(body)
 }

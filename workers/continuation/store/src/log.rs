@@ -246,8 +246,11 @@ impl<F: Fs> Log<F> {
         Ok(bytes)
     }
 
-    /// Gives every frame from the tail on to `take`, with the position of its body, and returns
-    /// where the last one ends.
+    /// Gives every frame from the tail on to `take`, and returns where the last one ends.
+    ///
+    /// Each frame is also written once more. Had an earlier process failed to sync it, it might
+    /// stand in the kernel's cache alone, where a later sync takes it for clean; the next head of
+    /// the log is synced with it.
     ///
     /// # Errors
     /// When the log can't be read, `take` fails, or a frame is gone that had been durable.
@@ -266,6 +269,7 @@ impl<F: Fs> Log<F> {
                     continue;
                 };
                 if head.previous == end || (first && at == end) {
+                    self.write(at, &head.with(body))?;
                     take(&head, body)?;
                     found = Some(head.end());
                     break;

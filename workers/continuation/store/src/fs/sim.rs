@@ -302,7 +302,17 @@ pub enum Call {
     SyncAll,
 }
 
-type Watch = dyn FnMut(&World, Call) -> Result<(), io::Error> + Send;
+type See = dyn FnMut(&World, Call) -> Result<(), io::Error> + Send;
+type Fails = dyn FnMut(Call) -> bool + Send;
+type Answer = dyn FnMut(&World) -> io::Error + Send;
+
+enum Watch {
+    /// Sees every call, with the world as it is before it.
+    Every(Box<See>),
+    /// Sees the world only when it has decided that the call fails.
+    Rare(Box<Fails>, Box<Answer>),
+}
+
 type Deaf = dyn Fn(Call, Folder, &str) -> bool + Send;
 
 struct Inside {
@@ -317,7 +327,7 @@ struct Inside {
 #[derive(Clone)]
 pub struct SimFs {
     inside: Arc<Mutex<Inside>>,
-    watch: Arc<Mutex<Option<Box<Watch>>>>,
+    watch: Arc<Mutex<Option<Watch>>>,
 }
 
 impl fmt::Debug for SimFs {
@@ -355,7 +365,17 @@ impl SimFs {
     /// Is asked before each call; an error is the call's answer, and the call is not made. A sync
     /// that fails so loses some of what it was to make durable for good.
     pub fn watch(&self, watch: impl FnMut(&World, Call) -> Result<(), io::Error> + Send + 'static) {
-        *held(&self.watch) = Some(Box::new(watch));
+        *held(&self.watch) = Some(Watch::Every(Box::new(watch)));
+    }
+
+    /// Is asked before each call whether it fails, and only then shown the world; the error is the
+    /// call's answer.
+    pub fn watch_lazily(
+        &self,
+        fails: impl FnMut(Call) -> bool + Send + 'static,
+        error: impl FnMut(&World) -> io::Error + Send + 'static,
+    ) {
+        *held(&self.watch) = Some(Watch::Rare(Box::new(fails), Box::new(error)));
     }
 
     /// Nobody is asked any more.
@@ -370,21 +390,32 @@ impl SimFs {
 
     fn before(&self, call: Call, node: Option<usize>) -> io::Result<MutexGuard<'_, Inside>> {
         let mut watch = held(&self.watch);
-        if let Some(watch) = watch.as_mut() {
-            let world = held(&self.inside).world.clone();
-            if let Err(e) = watch(&world, call) {
-                let mut inside = held(&self.inside);
-                if call == Call::Sync
-                    && let Some(node) = node
-                {
-                    let mut chance = inside.lost.take().unwrap_or(Chance::new(7));
-                    if let Some(node) = inside.world.nodes.get_mut(&node) {
-                        node.pending.retain(|_| chance.once_in(2));
-                    }
-                    inside.lost = Some(chance);
-                }
-                return Err(e);
+        let answer = match watch.as_mut() {
+            None => Ok(()),
+            Some(Watch::Every(watch)) => {
+                let world = held(&self.inside).world.clone();
+                watch(&world, call)
             }
+            Some(Watch::Rare(fails, error)) => {
+                if fails(call) {
+                    Err(error(&held(&self.inside).world))
+                } else {
+                    Ok(())
+                }
+            }
+        };
+        if let Err(e) = answer {
+            let mut inside = held(&self.inside);
+            if call == Call::Sync
+                && let Some(node) = node
+            {
+                let mut chance = inside.lost.take().unwrap_or(Chance::new(7));
+                if let Some(node) = inside.world.nodes.get_mut(&node) {
+                    node.pending.retain(|_| chance.once_in(2));
+                }
+                inside.lost = Some(chance);
+            }
+            return Err(e);
         }
         drop(watch);
         Ok(held(&self.inside))

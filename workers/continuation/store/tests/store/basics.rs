@@ -157,6 +157,30 @@ fn after_a_failed_sync_nothing_is_accepted_until_a_restart() {
 }
 
 #[test]
+fn what_a_failed_sync_left_in_the_cache_is_written_again() {
+    for seed in 0..20 {
+        let (fs, store, _) = open(World::new());
+        put(&store, claimed(1)).expect("put");
+        // The sync fails, and the disk forgets what it was to make durable; the kernel does not.
+        fs.watch(|_, call| match call {
+            continuation_store::fs::Call::Sync => Err(std::io::Error::from_raw_os_error(5)),
+            _ => Ok(()),
+        });
+        put(&store, claimed(2)).expect_err("the sync fails");
+        fs.unwatch();
+        drop(store);
+        // Another process goes on with what it sees, then the power goes.
+        let (fs, store, _) = open(fs.world().killed());
+        let seen = all(&store);
+        put(&store, claimed(3)).expect("put");
+        drop(store);
+        let mut chance = continuation_store::fs::Chance::new(seed);
+        let (_, store, _) = open(fs.world().crash(&mut chance));
+        assert_eq!(all(&store).len(), seen.len() + 1);
+    }
+}
+
+#[test]
 fn orders_follow_every_change() {
     let (_, store, _) = open(World::new());
     let late = Record {
