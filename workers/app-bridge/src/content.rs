@@ -5,6 +5,7 @@ use crate::limits::Limits;
 use crate::listing::size;
 use ipc_proto::chat::Block;
 use ipc_proto::edges::app_bridge::McpResult;
+use ipc_proto::marker::strip;
 use rmcp::model::{CallToolResult, ContentBlock, ResourceContents};
 
 /// Content blocks of one result; a server that sends more is misbehaving.
@@ -40,7 +41,11 @@ pub fn convert(result: CallToolResult, limits: &Limits) -> Result<McpResult, Cal
 
 fn block(content: ContentBlock) -> Block {
     match content {
-        ContentBlock::Text(text) => Block::Text { text: text.text },
+        // A marker means something in the transcripts of agents that are not ours; in ours it is
+        // noise that a server could have written.
+        ContentBlock::Text(text) => Block::Text {
+            text: strip(&text.text).into_owned(),
+        },
         ContentBlock::Image(image) => Block::Image {
             media_type: image.mime_type,
             data: image.data,
@@ -108,7 +113,9 @@ mod tests {
     #[test]
     fn every_kind_of_content_has_a_form_that_a_model_can_read() {
         let image = "iVBORw0KGgo=";
+        let marked = format!("hi\n[kirocrew-mcp-app:{}]", "0".repeat(32));
         let table = [
+            (json!({ "type": "text", "text": marked }), text("hi".into())),
             (json!({ "type": "text", "text": "hi" }), text("hi".into())),
             (
                 json!({ "type": "image", "data": image, "mimeType": "image/png" }),

@@ -314,7 +314,7 @@ impl Desk {
         let right: bool = given.ct_eq(manifest.capability.as_bytes()).into();
         let life = locked(&self.views).life(view, &manifest.id);
         let (true, Some(life)) = (right, life) else {
-            security(&card, "app-call", "deny", "app_forbidden");
+            security(&card, "", "deny", "app_forbidden");
             return Err(Refusal::new(
                 "app_forbidden",
                 "This view may not ask for anything.",
@@ -536,15 +536,34 @@ pub(super) fn method_of(name: &str) -> Option<Method> {
     })
 }
 
-/// A decision about an app, in the log of security events (facts 6.9).
-pub(super) fn security(card: &Card, operation: &str, decision: &str, code: &str) {
+/// A decision about an app, in the log of security events (facts 6.9). What is done is in the
+/// host's words: a method of the protocol, or `claim` or `stand-down`.
+pub(super) fn security(card: &Card, done: &str, decision: &str, code: &str) {
     let (app, server, run) = (&card.id, &card.server, &card.run);
-    match decision {
-        "allow" => {
-            tracing::info!(target: "security", operation, decision, app, server, run, "mcp app");
-        }
-        _ => {
-            tracing::warn!(target: "security", operation, decision, code, app, server, run, "mcp app");
-        }
+    let (operation, method) = match done {
+        "claim" | "stand-down" => (done, ""),
+        method => ("mcp-apps.call", method),
+    };
+    if decision == "allow" {
+        tracing::info!(
+            operation,
+            method,
+            decision,
+            app,
+            server,
+            run,
+            "security event"
+        );
+    } else {
+        tracing::warn!(
+            operation,
+            method,
+            decision,
+            code,
+            app,
+            server,
+            run,
+            "security event"
+        );
     }
 }

@@ -51,11 +51,12 @@ impl Folder {
     /// # Errors
     /// `ENOTDIR`, or what `fstat` says.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
-        if kind(&fstat(&fd)?) == SFlag::S_IFDIR {
-            Ok(Self(fd))
-        } else {
-            Err(Errno::ENOTDIR.into())
+        if kind(&fstat(&fd)?) != SFlag::S_IFDIR {
+            return Err(Errno::ENOTDIR.into());
         }
+        // What is handed over may only name the folder; to write it to the disk takes more.
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        Ok(Self(openat(&fd, ".", flags, Mode::empty())?))
     }
 
     /// Opens a folder in this one.
