@@ -81,7 +81,7 @@ pub enum Answer {
 }
 
 /// A continuation that is being processed, between two steps.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Job {
     id: String,
     stage: Stage,
@@ -95,7 +95,7 @@ impl Job {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Stage {
     Origin,
     Reachable(Option<Context>),
@@ -161,10 +161,11 @@ impl Engine {
         }
     }
 
-    /// Goes on with what the host answered.
+    /// Goes on with what the host answered. Where the store is behind, the same job and the same answer may be
+    /// handed in again: what was stored already is not repeated.
     ///
     /// # Errors
-    /// When the store fails, which ends the worker.
+    /// When the store is behind, or fails, which ends the worker.
     pub async fn advance(&self, job: Box<Job>, answer: Answer) -> Stepped {
         let Job { id, stage } = *job;
         match stage {

@@ -1,7 +1,7 @@
 //! The running service: the listener, the processing loop, and how both end.
 
 use crate::desk::{Desk, Parts};
-use crate::engine::{Answer, Engine, Question, Step};
+use crate::engine::{Answer, Engine, Job, Question, Step};
 use crate::error::Rejection;
 use crate::host::Host;
 use crate::http::body::Patience;
@@ -11,6 +11,7 @@ use crate::operator::Operator;
 use crate::origin::Origins;
 use crate::settings::{Limits, SettingsError};
 use continuation_record::event::Event;
+use http::StatusCode;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,6 +34,8 @@ const SHORT_QUESTION: Duration = Duration::from_secs(30);
 const MAX_CONNECTIONS: usize = 1024;
 /// Time for a request's head, which is also how long an idle connection is kept.
 const HEAD_TIME: Duration = Duration::from_secs(30);
+/// Pause before a store that is behind is asked again to keep an answer.
+const BEHIND: Duration = Duration::from_millis(100);
 /// Expiries of one round.
 const EXPIRIES: usize = 256;
 
@@ -137,9 +140,9 @@ impl Service {
         }
     }
 
-    /// Admits nothing more, answers what is under way or cuts it after five seconds, waits for what is being
-    /// worked on, and abandons the origins that are not settled. Whoever can't wait that long may drop it: the
-    /// next start finds the same.
+    /// Admits nothing more, answers what is under way or cuts it after five seconds, abandons the origins that
+    /// are not settled, and waits for what is being worked on, but not for a model or a channel that takes longer
+    /// than [`Settings::drain`](crate::Settings): that is left to the next start, which takes it for interrupted.
     pub async fn stop(mut self) {
         self.desk.stop();
         self.stop.send_replace(true);
@@ -150,14 +153,20 @@ impl Service {
             self.serving.abort();
         }
         self.finish.send_replace(true);
-        if let Err(e) = self.working.await {
-            tracing::error!("the processing loop failed: {e}");
-        }
         let origins = Origins::new(self.desk.clone());
         for run in self.desk.bindings.stop().await {
             let reason = "the service stopped before the turn that asked was committed";
             if let Err(e) = origins.abandon(&run, reason).await {
                 tracing::warn!("an origin is left to the next start: {e}");
+            }
+        }
+        let drain = self.desk.settings.drain;
+        match tokio::time::timeout(drain, &mut self.working).await {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => tracing::error!("the processing loop failed: {e}"),
+            Err(_) => {
+                tracing::warn!("continuations that are being worked on are left to the next start");
+                self.working.abort();
             }
         }
     }
@@ -260,7 +269,7 @@ async fn process(desk: Arc<Desk>, engine: Engine, id: String) -> String {
         match step {
             Ok(Step::Ask(job, question)) => {
                 let answer = put(&*desk.host, question, &desk.settings.limits).await;
-                step = engine.advance(job, answer).await;
+                step = go_on(&desk, &engine, job, answer).await;
             }
             Ok(Step::Done) => break,
             Err(e) => {
@@ -272,6 +281,26 @@ async fn process(desk: Arc<Desk>, engine: Engine, id: String) -> String {
         }
     }
     id
+}
+
+/// What the host answered is worth waiting for: a model is not asked again, and a post not made again, because
+/// the store was behind for a moment.
+async fn go_on(
+    desk: &Desk,
+    engine: &Engine,
+    job: Box<Job>,
+    answer: Answer,
+) -> Result<Step, Rejection> {
+    loop {
+        let step = engine.advance(job.clone(), answer.clone()).await;
+        let is_behind = step
+            .as_ref()
+            .is_err_and(|e| e.status == StatusCode::SERVICE_UNAVAILABLE);
+        if !is_behind || desk.keeper.is_failed() {
+            return step;
+        }
+        tokio::time::sleep(BEHIND).await;
+    }
 }
 
 /// Puts a question to the host, in its time.

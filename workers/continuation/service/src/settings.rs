@@ -76,6 +76,8 @@ pub struct Settings {
     pub body_stall: Duration,
     /// How long a body may take in all.
     pub body_total: Duration,
+    /// How long a stop waits for what is being worked on.
+    pub drain: Duration,
 }
 
 impl Settings {
@@ -91,6 +93,7 @@ impl Settings {
             clock_grace: Duration::from_secs(15 * 60),
             body_stall: Duration::from_secs(10),
             body_total: Duration::from_secs(60),
+            drain: Duration::from_secs(10),
         }
     }
 

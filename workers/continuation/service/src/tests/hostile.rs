@@ -473,6 +473,128 @@ async fn a_stop_abandons_the_origins_that_are_not_settled() {
 }
 
 #[tokio::test]
+async fn a_provider_that_never_answers_holds_neither_the_others_nor_the_stop() {
+    let running = start(|settings| {
+        settings.drain = Duration::from_millis(200);
+        settings.limits.max_concurrent = 2;
+    })
+    .await;
+    running.host.0.lock().unwrap().hangs_on = Some("hang".to_owned());
+    let mut last = None;
+    for (run, summary) in [("run-1", "hang"), ("run-2", "go"), ("run-3", "go")] {
+        let token = running.claim_token(run);
+        let claimed = running
+            .ask("POST", "/v1/continuations/claim", token.as_str(), &claim())
+            .await;
+        let claimed = json_of(&claimed);
+        let origins = running.service.origins();
+        assert!(origins.close(run).await.unwrap());
+        origins
+            .finalize(run, "please", "started", &[])
+            .await
+            .unwrap();
+        origins.activate(run).await.unwrap();
+        let (id, bearer) = (
+            claimed["continuationId"].as_str().unwrap(),
+            claimed["token"].as_str().unwrap(),
+        );
+        let body = json!({ "idempotencyKey": "k", "payload": { "summary": summary } }).to_string();
+        running
+            .ask(
+                "PUT",
+                &format!("/v1/continuations/{id}/result"),
+                bearer,
+                &body,
+            )
+            .await;
+        last = Some(id.to_owned());
+    }
+    let last = last.unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while running.store.record(&last).state != continuation_record::State::Delivered {
+        assert!(tokio::time::Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    let store = running.store.clone();
+    running.service.stop().await;
+    // The one that hung is what a crash would have left, and the next start takes it for that: it is not
+    // asked again.
+    let next = Stage::over(store, settings());
+    let counts = next.operator.health().unwrap()["counts"].clone();
+    assert_eq!(
+        (&counts["delivered"], &counts["synthesizing"]),
+        (&json!(2), &json!(1))
+    );
+    crate::service::recover(&next.desk).await.unwrap();
+    next.work().await;
+    assert_eq!(next.operator.health().unwrap()["pending"], 0);
+    next.told(|told| assert!(told.synthesized.is_empty()));
+}
+
+#[tokio::test]
+async fn nothing_of_a_token_or_a_payload_is_in_any_log() {
+    use std::sync::Mutex;
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    // For this thread, on which the whole runtime of the test runs.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let running = start(|_| ()).await;
+    let token = running.claim_token("run-1");
+    let claimed = json_of(
+        &running
+            .ask("POST", "/v1/continuations/claim", token.as_str(), &claim())
+            .await,
+    );
+    let (id, bearer) = (
+        claimed["continuationId"].as_str().unwrap(),
+        claimed["token"].as_str().unwrap(),
+    );
+    let path = format!("/v1/continuations/{id}/result");
+    let body =
+        json!({ "idempotencyKey": "k", "payload": { "summary": "sesame-payload" } }).to_string();
+    running.ask("PUT", &path, bearer, &body).await;
+    running.ask("PUT", &path, "sesame-wrong-token", &body).await;
+    running.ask("PUT", &path, bearer, "sesame-no-json").await;
+    running
+        .ask(
+            "GET",
+            "/v1/operator/health",
+            Token::operator(&secret()).as_str(),
+            "",
+        )
+        .await;
+    *running.store.refuse.lock().unwrap() = Some(crate::Rejection::internal());
+    running
+        .ask("PUT", &path, bearer, &body.replace("\"k\"", "\"l\""))
+        .await;
+    *running.store.refuse.lock().unwrap() = None;
+    tracing::info!("the end");
+    running.service.stop().await;
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    // The log is read, and it says something.
+    assert!(log.contains("the end"), "{log}");
+    let operator = Token::operator(&secret());
+    for never in ["sesame", token.as_str(), bearer, operator.as_str(), "web:1"] {
+        assert!(!log.contains(never), "{never} in {log}");
+    }
+}
+
+#[tokio::test]
 async fn only_the_configured_loopback_port_is_served() {
     let parts = |port: u16| {
         let mut settings = settings();

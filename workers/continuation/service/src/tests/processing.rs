@@ -528,3 +528,25 @@ async fn tombstones_and_texts_are_kept_within_their_bounds() {
     stage.desk.keeper.retain(stage.desk.now()).await.unwrap();
     assert_eq!(stage.store.count(), 0);
 }
+
+#[tokio::test]
+async fn an_answer_that_could_not_be_stored_at_once_is_stored_later_and_nothing_is_repeated() {
+    use crate::engine::Step;
+    let stage = Stage::new();
+    let claimed = stage.committed("run-1", Mode::Reply, "task").await;
+    stage.submit(&claimed, json!(1)).await;
+    let mut step = stage
+        .engine
+        .start(&claimed.text("continuationId"))
+        .await
+        .unwrap();
+    while let Step::Ask(job, question) = step {
+        let answer = crate::service::put(&*stage.host, question, &stage.desk.settings.limits).await;
+        *stage.store.refuse.lock().unwrap() = Some(crate::Rejection::busy());
+        let _ = stage.engine.advance(job.clone(), answer.clone()).await;
+        *stage.store.refuse.lock().unwrap() = None;
+        step = stage.engine.advance(job, answer).await.unwrap();
+    }
+    assert_eq!(stage.record(&claimed).state, State::Delivered);
+    stage.told(|told| assert_eq!((told.synthesized.len(), told.sent.len()), (1, 1)));
+}

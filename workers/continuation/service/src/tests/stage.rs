@@ -69,6 +69,8 @@ pub(crate) struct Told {
     pub(crate) sent: Vec<DeliveryRequest>,
     pub(crate) entries: Vec<(String, String, String)>,
     pub(crate) asked_ready: Vec<String>,
+    /// A model never answers where this is in the message.
+    pub(crate) hangs_on: Option<String>,
 }
 
 #[derive(Default)]
@@ -107,6 +109,10 @@ impl Host for Stub {
     }
 
     async fn synthesize(&self, request: SynthesisRequest) -> Synthesis {
+        let hangs = self.0.lock().unwrap().hangs_on.clone();
+        if hangs.is_some_and(|word| request.message.contains(&word)) {
+            std::future::pending::<()>().await;
+        }
         let mut told = self.0.lock().unwrap();
         told.synthesized.push(request);
         told.synthesis
