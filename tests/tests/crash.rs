@@ -31,6 +31,22 @@ fn the_owner_of_reply_files_loses_and_leaks_nothing_wherever_it_is_killed() {
     }
 }
 
+#[test]
+fn the_owner_of_apps_loses_and_leaks_nothing_wherever_it_is_killed_or_the_disk_is_full() {
+    let (output, report) = suite(&["apps", "--sample", "240"]);
+    assert_eq!(report["violations"], serde_json::json!([]), "{report}");
+    assert!(output.status.success() && report["ok"] == true, "{report}");
+    let scenes = report["scenes"].as_object().unwrap();
+    assert_eq!(scenes.len(), 6, "{report}");
+    for (scene, points) in scenes {
+        assert!(points.as_u64().unwrap() >= 40, "{scene}: {points}");
+    }
+    assert!(
+        report["kinds"]["full_from_here"].as_u64().unwrap() > 0,
+        "{report}"
+    );
+}
+
 /// What the harness is for: without this the test above could not fail.
 #[test]
 fn an_owner_that_writes_in_place_is_found_out_at_every_point() {

@@ -9,6 +9,7 @@
 //! Powering off is not imitated: what the kernel holds is not lost. What was synced before what is
 //! read from the trace instead ([`Subject::order`]).
 
+pub mod apps;
 pub mod artifact;
 pub mod careless;
 mod folder;
@@ -102,8 +103,8 @@ pub struct Report {
 
 /// Every subject there is, and the control.
 #[must_use]
-pub fn subjects() -> [&'static dyn Subject; 2] {
-    [&artifact::Artifact, &careless::Careless]
+pub fn subjects() -> [&'static dyn Subject; 3] {
+    [&artifact::Artifact, &apps::Apps, &careless::Careless]
 }
 
 /// Marks the beginning and the end of a scene's work: a signal that is none, to itself.

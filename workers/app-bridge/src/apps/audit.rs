@@ -255,6 +255,8 @@ impl Vault {
                     age,
                     torn: false,
                 };
+                // In the books before anything else can fail: its name is taken from now on.
+                owner.logs[0] = Some(made);
                 folder.sync()?;
                 made
             }

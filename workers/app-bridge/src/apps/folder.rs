@@ -41,6 +41,18 @@ pub fn is_own(stat: &FileStat) -> bool {
     kind(stat) == SFlag::S_IFREG && stat.st_nlink == 1 && stat.st_mode & 0o177 == 0
 }
 
+/// Protects a new file, and only then writes to it and to the disk.
+fn fill(file: OwnedFd, bytes: &[u8]) -> io::Result<FileId> {
+    let stat = fstat(&file)?;
+    if !is_own(&stat) {
+        return Err(Errno::EPERM.into());
+    }
+    let mut file = File::from(file);
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    Ok(FileId::of(&stat))
+}
+
 /// An open folder.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
@@ -98,14 +110,12 @@ impl Folder {
         let flags =
             OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         let file = openat(&self.0, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?;
-        let stat = fstat(&file)?;
-        if !is_own(&stat) {
-            return Err(Errno::EPERM.into());
+        let written = fill(file, bytes);
+        if written.is_err() {
+            // Else the name would be taken for good.
+            let _ = self.remove_file(name);
         }
-        let mut file = File::from(file);
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        Ok(FileId::of(&stat))
+        written
     }
 
     /// Opens one of our own files to write at its end.

@@ -364,8 +364,10 @@ impl Vault {
                 Ok(())
             }
             Err(e) => {
+                // It may stand there already, and only that could not be made sure of.
+                let stands = !books.owners.contains_key(id) && self.remove_folder(id).is_ok();
                 drop(books);
-                if let Err(e) = self.staging.remove_flat(id) {
+                if !stands && let Err(e) = self.staging.remove_flat(id) {
                     tracing::warn!("what was being written could not be removed: {e}");
                 }
                 Err(e)
@@ -560,8 +562,15 @@ impl Vault {
     /// In one step out of sight, then gone: a crash in between leaves nothing half.
     fn remove_folder(&self, id: &str) -> io::Result<()> {
         self.apps.move_new(id, &self.staging, id)?;
-        self.apps.sync()?;
-        self.staging.remove_flat(id)
+        // From here on nobody finds it, and the next start removes what is left.
+        let gone = self.apps.sync().and_then(|()| self.staging.remove_flat(id));
+        if let Err(e) = gone {
+            tracing::warn!(
+                app = id,
+                "what is left of an app could not be removed yet: {e}"
+            );
+        }
+        Ok(())
     }
 
     /// The folder of all apps is the one that was opened.
