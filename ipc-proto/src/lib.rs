@@ -20,6 +20,7 @@ pub mod figures;
 pub mod frame;
 pub mod ids;
 pub mod link;
+pub mod marker;
 pub mod message;
 pub mod operator_events;
 pub mod operator_frames;

@@ -150,6 +150,13 @@ impl Setup {
         self
     }
 
+    /// Lets other agents have the servers.
+    #[must_use]
+    pub fn gateway(mut self) -> Self {
+        self.config["tools"]["gateway"] = json!({ "enabled": true });
+        self
+    }
+
     /// Text in place of the configuration.
     #[must_use]
     pub fn raw(mut self, text: &str) -> Self {
@@ -624,6 +631,12 @@ impl Daemon {
             std::thread::sleep(Duration::from_millis(10));
         }
         bail!("monod did not stop:\n{}", self.log())
+    }
+
+    /// The gateway's socket.
+    #[must_use]
+    pub fn gateway(&self) -> PathBuf {
+        self.socket.with_file_name("gateway.sock")
     }
 
     /// Ends the daemon as an operator would and returns its exit code.

@@ -17,3 +17,4 @@ pub mod program;
 pub mod python;
 pub mod receiver;
 pub mod send;
+pub mod stub;

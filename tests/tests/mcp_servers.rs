@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use ipc_proto::chat::Block;
+use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::RunScope;
 use ipc_proto::settings::{McpServerSettings, McpTransport};
 use ipc_proto::{ConversationId, RunId};
@@ -60,7 +61,12 @@ impl Drop for Processes {
 }
 
 impl Starter for Processes {
-    async fn start(&self, _name: &str, _run: Option<&RunId>) -> Result<Started, String> {
+    async fn start(
+        &self,
+        _name: &str,
+        _run: Option<&RunId>,
+        _claim: Option<Claim>,
+    ) -> Result<Started, String> {
         let mut child = (self.command)()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

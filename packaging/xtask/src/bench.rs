@@ -139,6 +139,7 @@ const INSTALLED: &[&str] = &[
     "mono-egress",
     "mono-app-bridge",
     "mono-channel",
+    "mono-mcp-stub",
     "mono-metrics",
     "mono-run",
 ];

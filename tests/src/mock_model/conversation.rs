@@ -136,11 +136,29 @@ pub(super) fn own_words(text: &str) -> &str {
         .map_or(text, |(_, own)| own)
 }
 
+/// Between a namespace and the name of a tool in it.
+pub(super) const NAMESPACE: &str = "::";
+
 /// Names of the tools on offer.
 pub(super) fn tools(body: &Value) -> Vec<String> {
     let list = body.get("tools").and_then(Value::as_array);
+    // Tools in a namespace are called by both names.
+    let inside = |tool: &Value| -> Vec<Value> {
+        let (space, tools) = (tool["name"].as_str(), tool["tools"].as_array());
+        let (Some(space), Some(tools)) = (space, tools) else {
+            return vec![tool.clone()];
+        };
+        let named = |tool: &Value| {
+            let name = tool["name"].as_str().unwrap_or_default();
+            serde_json::json!({ "name": format!("{space}{NAMESPACE}{name}") })
+        };
+        tools.iter().map(named).collect()
+    };
     list.into_iter()
         .flatten()
+        .flat_map(inside)
+        .collect::<Vec<_>>()
+        .iter()
         .filter_map(|tool| tool.pointer("/function/name").or_else(|| tool.get("name")))
         .filter_map(Value::as_str)
         .map(str::to_owned)

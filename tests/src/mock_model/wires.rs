@@ -1,6 +1,6 @@
 //! One answer in the words of each wire: as stream events, and whole.
 
-use super::conversation::Api;
+use super::conversation::{Api, NAMESPACE};
 use super::directive::{Behaviour, Said};
 use serde_json::{Value, json};
 
@@ -168,10 +168,20 @@ fn response_item(frame: &Frame<'_>, said: &Said) -> Value {
             "id": frame.id("msg"), "type": "message", "status": "completed", "role": "assistant",
             "content": [{"type": "output_text", "text": text, "annotations": []}],
         }),
-        Said::Call { name, arguments } => json!({
-            "id": frame.id("fc"), "type": "function_call", "status": "completed",
-            "call_id": frame.id("call"), "name": name, "arguments": arguments,
-        }),
+        Said::Call { name, arguments } => {
+            let (space, name) = match name.split_once(NAMESPACE) {
+                Some((space, name)) => (Some(space), name),
+                None => (None, name.as_str()),
+            };
+            let mut item = json!({
+                "id": frame.id("fc"), "type": "function_call", "status": "completed",
+                "call_id": frame.id("call"), "name": name, "arguments": arguments,
+            });
+            if let Some(space) = space {
+                item["namespace"] = space.into();
+            }
+            item
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use crate::tools::{ToolOutput, ToolState, picture};
 use base64::Engine as _;
 use ipc_proto::chat::Block;
 use ipc_proto::edges::app_bridge::McpResult;
+use ipc_proto::marker::strip;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -44,10 +45,12 @@ impl Bounded {
 /// Bounds the result of a built-in. `spill` is the file for what is too long, without extension.
 #[must_use]
 pub fn builtin(output: ToolOutput, spill: &Path) -> Bounded {
-    let text = if output.text.len() > MAX_RESULT {
-        shortened(&output.text, SHOWN_OF_LARGE, spill)
+    // An agent of another make that a command started may have printed one.
+    let text = strip(&output.text);
+    let text = if text.len() > MAX_RESULT {
+        shortened(&text, SHOWN_OF_LARGE, spill)
     } else {
-        output.text
+        text.into_owned()
     };
     let mut content = vec![Block::Text { text }];
     content.extend(output.images.into_iter().map(|image| Block::Image {
@@ -183,6 +186,14 @@ mod tests {
             media_type: "image/png".into(),
             data,
         }
+    }
+
+    #[test]
+    fn a_marker_that_a_command_printed_is_not_for_the_model() {
+        let marker = ipc_proto::marker::marker(&"0".repeat(32));
+        let output = ToolOutput::success(format!("done\n{marker}"));
+        let bounded = builtin(output, Path::new("/nowhere"));
+        assert_eq!(bounded.content, [text("done")]);
     }
 
     fn result(content: Vec<Block>) -> McpResult {
