@@ -113,7 +113,11 @@ export class AppHost {
       },
       {
         ended: (why) => this.end(why),
-        blocked: (directive, address) => page.note({ kind: "blocked", text: `${directive}: ${address === "" ? "something" : address}` }),
+        blocked: (directive, address) => {
+          // Libraries try whether text can be run as script; that it can't is no loss to most.
+          if (address === "eval") page.note({ kind: "log", text: "text can't be run as script here (eval)" });
+          else page.note({ kind: "blocked", text: `${directive}: ${address === "" ? "something" : address}` });
+        },
         dropping: () => this.dropping(),
       },
     );

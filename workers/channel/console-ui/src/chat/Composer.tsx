@@ -29,6 +29,9 @@ export interface ComposerProps {
   field?: RefObject<HTMLTextAreaElement | null>;
 }
 
+/** Apps whose context goes with one message. */
+const MOST_CONTEXTS = 8;
+
 function stored(draft: string | undefined): string {
   try {
     return draft === undefined ? "" : (sessionStorage.getItem(`draft:${draft}`) ?? "");
@@ -80,7 +83,8 @@ export function Composer(props: ComposerProps): ReactNode {
       return;
     }
     setSending(true);
-    const views = initial === undefined ? contexts.get().filter((one) => one.thread === draft).map((one) => one.view) : [];
+    const kept = initial === undefined ? contexts.get().filter((one) => one.thread === draft) : [];
+    const views = kept.slice(-MOST_CONTEXTS).map((one) => one.view);
     // At once: what is written from now on is the next message.
     setText("");
     try {

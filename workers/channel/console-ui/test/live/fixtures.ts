@@ -28,7 +28,7 @@ export const FIXTURES: Record<string, Fixture> = {
   "customer-segmentation": { tool: "get-customer-data" },
   "scenario-modeler": { tool: "get-scenario-data" },
   debug: { tool: "debug-tool", asks: ["tools/call"] },
-  "sheet-music": { tool: "play-sheet-music", exception: "its sound is fetched from an origin that is not allowed" },
+  "sheet-music": { tool: "play-sheet-music", arguments: { abcNotation: "X:1\nT:Scale\nM:4/4\nL:1/4\nK:C\nC D E F|G A B c|" }, exception: "its sound is fetched from an origin that is not allowed" },
   transcript: { tool: "transcribe", exception: "no microphone: no such permission is given" },
   shadertoy: { tool: "render-shadertoy", arguments: { fragmentShader: "void mainImage(out vec4 c, in vec2 p) { c = vec4(p / iResolution.xy, 0.5, 1.0); }" } },
   threejs: { tool: "show_threejs_scene", exception: "its scene is compiled from text, which no policy of ours allows; it says so" },

@@ -23,11 +23,11 @@ test("a worker that is killed in mid-stream is told as such, and what was there 
   await console.answer.getByText("word word word").waitFor();
   writeFileSync(named("CONSOLE_STREAMING"), "");
   await console.ended("failed");
-  await page.getByText("The answer failed").waitFor();
+  await page.getByText("The answer failed").first().waitFor();
   const told = await console.answer.locator(".prose").innerText();
   assert.match(told, /^word word word/);
   await page.reload();
-  await page.getByText("The answer failed").waitFor();
+  await page.getByText("The answer failed").first().waitFor();
   assert.equal(await console.answer.locator(".prose").innerText(), told);
   await page.getByRole("button", { name: "Try again" }).waitFor();
   clean(console);
