@@ -86,6 +86,13 @@ const ROWS: &[Row] = &[
         takes: None,
     },
     Row {
+        name: "app_call",
+        what: "an app's call that was allowed, beside the bare call of the tool",
+        aim: Aim::Ratio(3.0),
+        program: Some(&["bench-app-call"]),
+        takes: Some(&["bench-app-call", "mcp-fixture"]),
+    },
+    Row {
         name: "publish",
         what: "20 MiB reply file to its durable reference",
         aim: Aim::Ratio(1.3),
