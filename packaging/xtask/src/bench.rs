@@ -1,6 +1,6 @@
 //! `cargo xtask bench`: the figures that are promised, each beside its baseline of the same run.
 //!
-//! Most are measured by the programs `bench-*` of the tests' crate, which print one JSON object;
+//! Most are measured by the programs `bench-*` of the tests' crates, which print one JSON object;
 //! this builds optimised what they start, runs them one after the other and judges.
 
 use crate::build::{self, Programs};
@@ -29,6 +29,10 @@ enum Aim {
     Ratio(f64),
     /// At most so much, in the figure's unit.
     Value(f64),
+    /// At least so much, in the figure's unit.
+    Least(f64),
+    /// At least so many times its baseline.
+    LeastRatio(f64),
 }
 
 /// One figure.
@@ -119,6 +123,41 @@ const ROWS: &[Row] = &[
         aim: Aim::Ratio(1.2),
         program: Some(&["bench-stream"]),
         takes: None,
+    },
+    Row {
+        name: "claims",
+        what: "durable claims of continuations over HTTP, 16 clients",
+        aim: Aim::Least(10_000.0),
+        program: Some(&["bench-continuations", "claims"]),
+        takes: Some(&["bench-continuations"]),
+    },
+    Row {
+        name: "results",
+        what: "accepted results of 1 KiB over HTTP, 16 clients",
+        aim: Aim::Least(10_000.0),
+        program: Some(&["bench-continuations", "results"]),
+        takes: Some(&["bench-continuations"]),
+    },
+    Row {
+        name: "full_store",
+        what: "claims beside 10,000 open and 50,000 settled ones, and beside none",
+        aim: Aim::LeastRatio(0.9),
+        program: Some(&["bench-continuations", "full_store"]),
+        takes: Some(&["bench-continuations"]),
+    },
+    Row {
+        name: "restart",
+        what: "the same store after a kill until its first answer, warm",
+        aim: Aim::Value(0.5),
+        program: Some(&["bench-continuations", "restart"]),
+        takes: Some(&["bench-continuations"]),
+    },
+    Row {
+        name: "lifecycle",
+        what: "claim, result, synthesis, delivery and receipt, an instant model and channel",
+        aim: Aim::Least(1_000.0),
+        program: Some(&["bench-continuations", "lifecycle"]),
+        takes: Some(&["bench-continuations"]),
     },
     Row {
         name: "memory",
@@ -249,6 +288,11 @@ fn judge(aim: Aim, mut figure: Value) -> Result<Value> {
             (format!("ratio ≤ {most}"), ratio <= most)
         }
         Aim::Value(most) => (format!("≤ {most} {unit}"), value <= most),
+        Aim::Least(least) => (format!("≥ {least} {unit}"), value >= least),
+        Aim::LeastRatio(least) => {
+            let ratio = ratio.context("it has no baseline")?;
+            (format!("ratio ≥ {least}"), ratio >= least)
+        }
     };
     // The other half of the aim of `spawn`, where there is something to compare with.
     let met = met && figure["met_beside_bwrap"] != false;
@@ -310,6 +354,15 @@ mod tests {
             (&judged["ratio"], &judged["met"]),
             (&Value::Null, &json!(false))
         );
+        for (aim, met) in [
+            (Aim::Least(26.0), true),
+            (Aim::Least(27.0), false),
+            (Aim::LeastRatio(0.5), true),
+            (Aim::LeastRatio(0.9), false),
+        ] {
+            let judged = judge(aim, figure(26.0, json!(50.0))).unwrap();
+            assert_eq!(judged["met"], met, "{aim:?}");
+        }
         let mut added = figure(20.0, json!(2.0));
         added["total"] = json!(22.0);
         let judged = judge(Aim::Value(25.0), added).unwrap();

@@ -3,6 +3,7 @@
 //! on a simulated disk and with simulated clocks, and a seed repeats them.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod crash;
 mod report;
 pub mod simulation;

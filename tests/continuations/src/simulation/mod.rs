@@ -72,7 +72,7 @@ pub fn run(options: Options, length: Length) -> Result<Report> {
         } else if step % LOOK_EVERY == 0 {
             world.compare(&mut violations);
         }
-        violations.extend(world.truth.wrong.drain(..));
+        violations.append(&mut world.truth.wrong);
         if violations.len() >= MAX_TOLD || world.machine.is_lost() {
             break;
         }
