@@ -18,3 +18,4 @@ pub mod python;
 pub mod receiver;
 pub mod send;
 pub mod stub;
+pub mod work;

@@ -21,6 +21,7 @@ use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -466,6 +467,12 @@ fn listeners(
     Ok(all)
 }
 
+/// How long a port may be in use: the workers of a daemon that was killed are gone with it, but not
+/// at the same moment.
+const PORT_PATIENCE: Duration = Duration::from_secs(2);
+/// Between two attempts at a port.
+const PORT_LOOK: Duration = Duration::from_millis(20);
+
 /// The unit's socket, or one of our own, and where it really listens.
 fn bound(
     passed: Option<OwnedFd>,
@@ -492,7 +499,15 @@ fn listen(key: &'static str, host: &str, port: u16) -> Result<TcpListener, BootE
         source,
     };
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(failed)?.collect();
-    let listener = TcpListener::bind(addresses.as_slice()).map_err(failed)?;
+    let deadline = Instant::now() + PORT_PATIENCE;
+    let listener = loop {
+        match TcpListener::bind(addresses.as_slice()) {
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                std::thread::sleep(PORT_LOOK);
+            }
+            other => break other.map_err(failed)?,
+        }
+    };
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)
 }
