@@ -34,7 +34,7 @@ use tries::{Outcomes, Programs};
 /// Who attacks rootless when the suite is started by root: nobody that a system knows.
 const USER: u32 = 62_800;
 /// What that user needs of the programs.
-const NEEDED: [&str; 12] = [
+const NEEDED: [&str; 13] = [
     "attack-suite",
     "attack-worker",
     "mono-launch",
@@ -43,6 +43,7 @@ const NEEDED: [&str; 12] = [
     "mono-egress",
     "mono-app-bridge",
     "mono-channel",
+    "mono-continuation",
     "mono-metrics",
     "mono-run",
     "monod",

@@ -103,7 +103,9 @@ fn what_the_processes_of_a_run_use_counts_together() {
     let worker = working().remove(0);
     assert_eq!(worker["memory"]["limit_bytes"], LIMIT, "{worker}");
     let pid = i32::try_from(worker["pid"].as_i64().unwrap()).unwrap();
-    let tree: Vec<Process> = below(pid);
+    let mut tree: Vec<Process> = below(pid);
+    // It has given all that it has to `tail`, and ends.
+    tree.retain(|process| process.name != "head");
     assert!(tree.iter().any(|p| p.name == "tail"), "{tree:?}");
 
     let sent = daemon

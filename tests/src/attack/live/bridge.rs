@@ -70,10 +70,14 @@ fn start(name: &str) -> FromWorker {
 }
 
 fn answer(session: &mut Session) -> Result<&'static str> {
-    Ok(match session.next_but_ping()? {
-        None => "ended",
-        Some((_, ToWorker::Done | ToWorker::ServerFailed { .. }, _)) => "answered",
-        Some((_, ToWorker::ServerStarted { .. }, _)) => "done",
-        Some((_, other, _)) => bail!("{other:?}"),
-    })
+    loop {
+        return Ok(match session.next_but_ping()? {
+            // Others may want something of it at any time.
+            Some((_, ToWorker::Grant { .. }, _)) => continue,
+            None => "ended",
+            Some((_, ToWorker::Done | ToWorker::ServerFailed { .. }, _)) => "answered",
+            Some((_, ToWorker::ServerStarted { .. }, _)) => "done",
+            Some((_, other, _)) => bail!("{other:?}"),
+        });
+    }
 }

@@ -39,7 +39,10 @@ const FEW: usize = 16;
 /// A folder of programs with the hostile one in place of some.
 pub(super) fn libexec(programs: &Path, hostile: &[&str]) -> Result<TempDir> {
     let folder = TempDir::with_prefix("mono-libexec-")?;
-    for name in WORKERS.into_iter().chain(["mono-launch"]) {
+    for name in WORKERS
+        .into_iter()
+        .chain(["mono-launch", "mono-continuation"])
+    {
         let of = if hostile.contains(&name) {
             "attack-worker"
         } else {
