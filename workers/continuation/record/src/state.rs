@@ -10,7 +10,7 @@ use crate::record::{
     CompletionKind, LastError, Mode, OriginContextState, Receipt, ReceiptKind, Record, State,
 };
 use crate::time::Time;
-use crate::validate::{MAX_CHANNEL_NAME, MAX_CODE, MAX_REASON, MAX_TEXT, units};
+use crate::validate::{MAX_CHANNEL_NAME, MAX_CODE, MAX_REASON, MAX_TEXT, units, validate};
 use crate::{backoff, retention};
 
 /// The answer without a model, for when the conversation can't be restored.
@@ -26,8 +26,34 @@ pub fn is_in_flight(record: &Record) -> bool {
     record.state == State::Synthesizing || record.delivery_started_at.is_some()
 }
 
-/// What becomes of a record at the time `now`.
+/// What becomes of a record at the time `now`. What comes out can be stored: a record that an older version or
+/// a careless hand left in a shape from which a step can't be made ends as a dead letter, so that it holds up
+/// nobody, and least of all a start.
 pub fn apply(record: &Record, event: Event<'_>, now: Time) -> Outcome {
+    let outcome = step(record, event, now);
+    let (Outcome::Changed(next, _) | Outcome::Late(next)) = &outcome else {
+        return outcome;
+    };
+    if validate(next).is_ok() {
+        return outcome;
+    }
+    match event {
+        Event::Retry { .. } => Outcome::Refused(Refused::NotRetryable),
+        _ if record.state.is_settled() => Outcome::Refused(Refused::OutOfPlace),
+        _ => {
+            let fault = Fault {
+                code: "record_inconsistent",
+                reason: "the record can't be processed from the state in which it was found",
+            };
+            let mut next = record.clone();
+            next.updated_at = now;
+            dead(&mut next, fault, now);
+            Outcome::Changed(Box::new(next), Effect::Nothing)
+        }
+    }
+}
+
+fn step(record: &Record, event: Event<'_>, now: Time) -> Outcome {
     let step = Step { record, now };
     match event {
         Event::Submit { key, payload, hash } => step.submit(key, payload, hash),

@@ -647,3 +647,6 @@ proptest! {
         }
     }
 }
+
+#[path = "state_any_tests.rs"]
+mod any;
