@@ -97,6 +97,13 @@ const ROWS: &[Row] = &[
         takes: Some(&["bench-app-call", "mcp-fixture"]),
     },
     Row {
+        name: "app_open",
+        what: "an app from the end of its tool's call to its start in a browser",
+        aim: Aim::Value(1000.0),
+        program: Some(&["bench-app-open"]),
+        takes: None,
+    },
+    Row {
         name: "publish",
         what: "20 MiB reply file to its durable reference",
         aim: Aim::Ratio(1.3),
