@@ -147,6 +147,24 @@ impl Operator {
         self.endpoint.ask(Question::get(&path, &self.token)).await
     }
 
+    /// The text of a delivered capture; `None` for anything else, and once retention has taken it.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn captured_text(&self, id: &str) -> Result<Option<String>, Error> {
+        #[derive(Deserialize)]
+        struct Captured {
+            text: String,
+        }
+        let path = at(id, "/captured")?;
+        let question = Question::get(&path, &self.token);
+        match self.endpoint.ask::<Captured>(question).await {
+            Ok(captured) => Ok(Some(captured.text)),
+            Err(e) if e.code() == Some("not_found") => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Tries again. An unknown delivery only with `allow_unknown`, by who has proved that it did not happen.
     ///
     /// # Errors

@@ -75,6 +75,8 @@ async fn start() -> Running {
         "daily".into(),
         route(Mode::NotifyIfActionable, Some("web:1")),
     );
+    let verify = route(Mode::Capture, Some("web:1"));
+    settings.routes.insert("verify".into(), verify);
     settings
         .routes
         .insert("index".into(), route(Mode::Silent, None));
@@ -258,6 +260,19 @@ async fn operators_look_and_act() {
         .await
         .unwrap_err();
     assert_eq!(again.code(), Some("not_delivery_unknown"));
+    let capture = detached.claim("verify", &claim("capture")).await.unwrap();
+    let payload = Payload::parse(r#"{"summary":"keep this"}"#).unwrap();
+    capture
+        .result()
+        .unwrap()
+        .submit("key", &payload)
+        .await
+        .unwrap();
+    let id = &capture.continuation_id;
+    until(&operator, id, State::Delivered).await;
+    let text = operator.captured_text(id).await.unwrap().unwrap();
+    assert!(text.contains("keep this"));
+    assert_eq!(operator.captured_text(&ids[1]).await.unwrap(), None);
     // Another secret's operator is nobody here.
     let stranger = Operator::new(running.endpoint.clone(), &Secret::new([1; 32]));
     let error = stranger.health().await.unwrap_err();

@@ -203,6 +203,16 @@ pub const OPERATIONS: &[Operation] = &[
         refusals: &[NOT_FOUND],
     },
     Operation {
+        method: "get",
+        path: "/v1/operator/continuations/{id}/captured",
+        name: "captured",
+        summary: "The text of a delivered capture, and of nothing else.",
+        capability: Capability::Operator,
+        body: None,
+        success: (200, "Captured"),
+        refusals: &[NOT_FOUND],
+    },
+    Operation {
         method: "post",
         path: "/v1/operator/continuations/{id}/retry",
         name: "retry",
@@ -433,6 +443,10 @@ fn answers() -> Value {
                 "replayed": { "const": true },
             }),
         ),
+        "Captured": closed(&["continuationId", "text"], json!({
+            "continuationId": text(256),
+            "text": text(200_000),
+        })),
         "Accepted": closed(&["continuationId", "state", "accepted"], json!({
             "continuationId": text(256),
             "state": { "enum": states() },

@@ -118,7 +118,16 @@ impl Operator {
         status(&self.record(id)?)
     }
 
-    /// The text of a delivered capture, and of nothing else. Over no wire but the embedding program's.
+    /// The text of a delivered capture with its id.
+    ///
+    /// # Errors
+    /// `not_found`, also for what is no delivered capture or has lost its text to retention.
+    pub fn captured(&self, id: &str) -> Result<Value, Rejection> {
+        let text = self.captured_text(id)?.ok_or_else(Rejection::not_found)?;
+        Ok(json!({ "continuationId": id, "text": text }))
+    }
+
+    /// The text of a delivered capture, and of nothing else.
     ///
     /// # Errors
     /// When the store fails.

@@ -49,6 +49,7 @@ pub(crate) enum Call {
     List,
     Health,
     Show(String),
+    Captured(String),
     Retry(String),
     Cancel(String),
     Resolve(String),
@@ -77,6 +78,9 @@ impl Call {
                 ));
             }
             ["v1", "operator", "continuations", id] if *method == get => named(id).map(Self::Show),
+            ["v1", "operator", "continuations", id, "captured"] if *method == get => {
+                named(id).map(Self::Captured)
+            }
             ["v1", "operator", "continuations", id, step] if *method == post => {
                 named(id).and_then(|id| match *step {
                     "retry" => Some(Self::Retry(id)),
@@ -236,6 +240,7 @@ impl Surface {
                 operator.list(query.limit.as_deref(), query.cursor.as_deref())
             }
             Call::Show(id) => operator.show(&id),
+            Call::Captured(id) => operator.captured(&id),
             Call::Cancel(id) => {
                 self.fields(headers, body).await?;
                 operator.cancel(&id).await

@@ -53,8 +53,8 @@ fn every_call_of_the_table_is_served_and_no_other() {
         .map(|call| format!("{call:?}").split('(').next().unwrap().to_owned())
         .collect();
     let known = [
-        "Cancel", "Claim", "Detached", "Health", "List", "Resolve", "Result", "Retry", "Show",
-        "Status",
+        "Cancel", "Captured", "Claim", "Detached", "Health", "List", "Resolve", "Result", "Retry",
+        "Show", "Status",
     ];
     assert!(names.iter().map(String::as_str).eq(known), "{names:?}");
 }

@@ -364,3 +364,37 @@ async fn what_there_is_not_is_not_found_once_the_operator_is_known() {
         assert_eq!(told.code(), (404, "not_found"), "{path}");
     }
 }
+
+#[tokio::test]
+async fn captured_text_is_for_operators_and_of_delivered_captures_only() {
+    let stage = Stage::new();
+    let capture = stage.detached("verify", "capture").await;
+    let path = format!("continuations/{}/captured", capture.text("continuationId"));
+    // Claimed, and not delivered yet.
+    assert_eq!(
+        stage.operate("GET", &path, "").await.code(),
+        (404, "not_found")
+    );
+    stage.submit(&capture, json!(1)).await;
+    stage.work().await;
+    let told = stage.operate("GET", &path, "").await;
+    assert_eq!(
+        (told.status.as_u16(), told.text("text").as_str()),
+        (200, "the answer")
+    );
+    // A dead letter keeps a text too, and a delivered reply had one.
+    let dead = unknown(&stage, "dead").await;
+    let body = json!({ "kind": "dead_lettered" }).to_string();
+    stage.operate("POST", &step(&dead, "resolve"), body).await;
+    assert!(stage.record(&dead).synthesized_text.is_some());
+    for other in [dead.text("continuationId"), "none".into()] {
+        let path = format!("continuations/{other}/captured");
+        assert_eq!(
+            stage.operate("GET", &path, "").await.code(),
+            (404, "not_found")
+        );
+    }
+    let full = format!("/v1/operator/{path}");
+    let told = stage.call("GET", &full, &capture.text("token"), "").await;
+    assert_eq!(told.code(), (401, "invalid_operator_capability"));
+}
