@@ -94,7 +94,12 @@ impl Origins {
     /// When the store fails.
     pub async fn close(&self, run: &str) -> Result<bool, OriginError> {
         self.desk.bindings.close(run).await;
-        Ok(!self.pending(run)?.is_empty())
+        let is_needed = !self.pending(run)?.is_empty();
+        if !is_needed {
+            // Nothing is to be settled, and nobody will say so.
+            self.desk.bindings.forget(run);
+        }
+        Ok(is_needed)
     }
 
     /// Stores the snapshot of the completed turn and binds it to each active claim of the run, before the turn

@@ -15,6 +15,8 @@ async fn a_turn_without_claims_needs_no_snapshot() {
     stage.issue("run-1", "work-control", Mode::Reply);
     assert!(!stage.origins.close("run-1").await.unwrap());
     assert!(!stage.origins.close("unknown").await.unwrap());
+    // Nothing is left of a run that claimed nothing: there are many such.
+    assert!(stage.desk.bindings.of_run("run-1").is_empty());
     stage
         .origins
         .finalize("run-1", "u", "a", &[])
