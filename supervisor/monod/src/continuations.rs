@@ -210,6 +210,7 @@ impl Supervisor {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn a_place_begins_with_the_channel_that_the_run_came_from() {
@@ -241,13 +242,6 @@ mod tests {
             assert_eq!(found, expected, "{origin:?} {name}");
         }
     }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use serde_json::json;
 
     #[test]
     fn figures_are_of_known_words_only() {
@@ -270,28 +264,6 @@ mod tests {
         assert_eq!(due.samples[0].value, Figure::Whole(2));
         for family in families(None) {
             assert!(family.samples.iter().all(|s| s.value == Figure::Whole(0)));
-        }
-    }
-
-    #[test]
-    fn a_place_tells_its_channel() {
-        let console = Origin::Channel(7, Role::ChannelConsole);
-        let webhook = Origin::Channel(7, Role::ChannelWebhook);
-        let openai = Origin::Channel(7, Role::ChannelOpenai);
-        let cases = [
-            (Origin::Admin, "default", Some("terminal:default")),
-            // A conversation can't name itself into another channel.
-            (Origin::Admin, "web:abc", Some("terminal:web:abc")),
-            (openai, "web:abc", Some("openai:web:abc")),
-            (console, "web:abc", Some("web:abc")),
-            (console, "webhook:abc:d", None),
-            (webhook, "webhook:abc:d", Some("webhook:abc:d")),
-            (webhook, "d", None),
-        ];
-        for (origin, delivery, place) in cases {
-            let delivery = ConversationId::parse(delivery).unwrap();
-            let found = route(origin, &delivery);
-            assert_eq!(found.as_ref().map(ConversationId::as_str), place);
         }
     }
 }

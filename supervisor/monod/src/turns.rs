@@ -399,10 +399,8 @@ impl Supervisor {
 
     /// Ends the processes of runs that were cancelled and go on all the same.
     pub(crate) fn end_stubborn_runs(&mut self, now: Instant) {
-        let stubborn = |run: &Run| match (&run.stage, run.cancelled) {
-            (Stage::Working(worker), Some(at)) if now.duration_since(at) > CANCELLED_WITHIN => {
-                Some(*worker)
-            }
+        let stubborn = |run: &Run| match run.stage {
+            Stage::Working(worker) => is_stubborn(run.cancelled, now).then_some(worker),
             _ => None,
         };
         let workers: Vec<ProcessId> = self.runs.values().filter_map(stubborn).collect();
@@ -476,6 +474,11 @@ impl Supervisor {
     }
 }
 
+/// True when a run goes on too long after it was cancelled.
+fn is_stubborn(cancelled: Option<Instant>, now: Instant) -> bool {
+    cancelled.is_some_and(|at| now.duration_since(at) > CANCELLED_WITHIN)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -492,5 +495,14 @@ mod tests {
             size_of_body(&sealed) + size_of_body(&Body::Inline(vec![0; 3])),
             10
         );
+    }
+
+    #[test]
+    fn a_cancelled_run_has_three_minutes_to_end() {
+        let at = Instant::now();
+        let after = |seconds| at + Duration::from_secs(seconds);
+        assert!(!is_stubborn(None, after(1_000)));
+        assert!(!is_stubborn(Some(at), at) && !is_stubborn(Some(at), after(180)));
+        assert!(is_stubborn(Some(at), after(181)));
     }
 }

@@ -197,13 +197,10 @@ impl Supervisor {
         }
         // The new program has a launcher of its own version.
         self.launcher.let_go();
-        let deadline = tokio::time::Instant::now() + SENT_WITHIN;
         let all = self.processes.values_mut();
         let last: Vec<_> = all.filter_map(|p| Some((p.id, p.last_sent()?))).collect();
-        for (id, sent) in last {
-            if tokio::time::timeout_at(deadline, sent).await.is_err()
-                && let Some(process) = self.processes.get(&id)
-            {
+        for id in not_sent(last).await {
+            if let Some(process) = self.processes.get(&id) {
                 tracing::error!(role = %process.role, pid = process.pid, "reads nothing: ended");
                 process.kill();
             }
@@ -457,5 +454,41 @@ fn pack_process(process: Process, streams: Streams, luggage: &mut Luggage) -> Pr
         dismissed: process.dismissed,
         ear,
         forbidden_calls: process.forbidden_calls,
+    }
+}
+
+/// Whose last packets were not taken within [`SENT_WITHIN`], all together.
+async fn not_sent<Id>(last: Vec<(Id, impl Future)>) -> Vec<Id> {
+    let deadline = tokio::time::Instant::now() + SENT_WITHIN;
+    let mut late = Vec::new();
+    for (id, sent) in last {
+        if tokio::time::timeout_at(deadline, sent).await.is_err() {
+            late.push(id);
+        }
+    }
+    late
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_for_two_seconds_is_told_apart_and_holds_up_nobody() {
+        let after = |ms| tokio::time::sleep(Duration::from_millis(ms));
+        let start = tokio::time::Instant::now();
+        let last = vec![
+            (1, after(0)),
+            (2, after(9_000)),
+            (3, after(1_900)),
+            (4, after(2_100)),
+        ];
+        assert_eq!(not_sent(last).await, [2, 4]);
+        assert_eq!(start.elapsed(), SENT_WITHIN);
+        assert!(
+            not_sent(Vec::<(u8, tokio::time::Sleep)>::new())
+                .await
+                .is_empty()
+        );
     }
 }
