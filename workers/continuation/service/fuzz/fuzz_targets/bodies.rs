@@ -7,11 +7,16 @@ use continuation_service::intake::{Submission, Wanted};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(fields) = Fields::parse(bytes) else { return };
+    let Ok(fields) = Fields::parse(bytes) else {
+        return;
+    };
     let now = Time::from_ms(1_900_000_000_000);
     if let Ok(wanted) = Wanted::parse(&fields, now) {
         assert!(wanted.deadline > now && wanted.deadline.since(now) <= 30 * 86_400_000);
-        assert_eq!(Time::parse(&wanted.deadline.to_string()), Some(wanted.deadline));
+        assert_eq!(
+            Time::parse(&wanted.deadline.to_string()),
+            Some(wanted.deadline)
+        );
     }
     if let Ok(submission) = Submission::parse(&fields) {
         let again = Payload::parse(submission.payload.text());

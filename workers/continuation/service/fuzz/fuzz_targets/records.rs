@@ -11,13 +11,18 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(record) = decode(bytes) else { return };
     let Ok(written) = encode(&record) else { return };
     assert!(decode(&written).is_ok_and(|again| again == record));
-    let fault = Fault { code: "code", reason: "reason" };
+    let fault = Fault {
+        code: "code",
+        reason: "reason",
+    };
     let later = record.updated_at.plus_ms(1000);
     for event in [
         Event::Recover,
         Event::Expire,
         Event::Cancel,
-        Event::Retry { allow_unknown: true },
+        Event::Retry {
+            allow_unknown: true,
+        },
         Event::Abandon(fault),
         Event::Suppress,
         Event::Unprovable(fault),
