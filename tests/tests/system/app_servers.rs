@@ -1,7 +1,7 @@
 //! Servers with MCP Apps, of other makes: each app opened in a Chromium by a call of its tool.
 
 use super::browser::tests_of_the_page;
-use mono_tests::daemon::Setup;
+use mono_tests::daemon::{Setup, programs};
 use mono_tests::model::Model;
 use mono_tests::node;
 use serde_json::json;
@@ -85,4 +85,19 @@ fn apps_that_ask_for_much_open_in_a_browser() {
 #[test]
 fn apps_that_need_what_is_not_given_say_so_in_a_browser() {
     SERVERS[16..].chunks(AT_ONCE).for_each(open_all);
+}
+
+#[test]
+fn what_an_app_may_do_is_decided_in_a_browser() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    setup.config["console"] = json!({ "enabled": true, "port": 0 });
+    let fixture = programs().join("mcp-fixture");
+    let setup = setup.server("dice", &fixture, &["dice"], &[&programs()]);
+    let daemon = setup.start().unwrap();
+    let out = tests_of_the_page(&daemon, "test/live/apps.test.ts")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{said}\n{}", daemon.log());
 }

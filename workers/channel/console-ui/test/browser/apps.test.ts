@@ -340,3 +340,118 @@ test("more than eight apps are not open at once", async () => {
   assert.ok((await page.locator(".app-place > iframe").count()) <= 8);
   await console.close();
 });
+
+test("a connection that ends meanwhile is said so without a reload", async () => {
+  const console = await it.open();
+  it.mock.apps.define("ending", { html: PLAIN });
+  const { card, frame } = await openApp(console, "ending");
+  await holds(frame, "globalThis.initialized !== undefined");
+  assert.equal(await card.getByText("no longer connected").count(), 0);
+  it.mock.apps.disconnect("ending");
+  for (const view of it.mock.apps.views.values()) it.mock.hint({ kind: "app", id: view.app.part.id });
+  await card.getByText("no longer connected").waitFor();
+  clean(console);
+  await console.close();
+});
+
+test("an app that is opened and closed in a hurry leaves one that hears everything once", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("hasty", { html: PLAIN });
+  const { card } = await openApp(console, "hasty");
+  for (let n = 0; n < 4; n += 1) {
+    await card.getByRole("button", { name: "Close the app" }).click();
+    await card.getByRole("button", { name: "Open it again" }).click();
+    await card.locator(".app-place > iframe").waitFor({ state: "attached" });
+  }
+  // Away and back, before anything has started.
+  const path = new URL(page.url()).pathname;
+  await page.getByRole("link", { name: "Settings" }).click();
+  await page.goBack();
+  await page.waitForURL(`**${path}`);
+  const again = page.getByRole("article", { name: "App The hasty" });
+  await again.locator(".app-place > iframe").waitFor({ state: "attached" });
+  const frame = await frameOf(again);
+  await holds(frame, "globalThis.initialized !== undefined");
+  await frame.evaluate("ask('ping')");
+  assert.deepEqual(await frame.evaluate("heard.map((m) => m.method ?? 'answer')"), ["answer", "ui/notifications/tool-input", "ui/notifications/tool-result", "answer"]);
+  assert.equal(await page.locator(".app-place > iframe").count(), 1);
+  clean(console);
+  await console.close();
+});
+
+test("two servers with the same tool and the same resource stay apart", async () => {
+  const console = await it.open();
+  const { page } = console;
+  const calls: string[] = [];
+  for (const server of ["first", "second"]) {
+    it.mock.apps.define(server, {
+      html: PLAIN,
+      record: { serverName: server, toolName: "get-time", title: `Clock of ${server}`, resourceUri: "ui://clock/page.html" },
+      tools: { poll: () => (calls.push(server), { content: [] }) },
+    });
+  }
+  await console.ask("app first second");
+  const cards = ["first", "second"].map((server) => page.getByRole("article", { name: `App Clock of ${server}` }));
+  const frames = [];
+  for (const card of cards) {
+    await card.locator(".app-place > iframe").waitFor({ state: "attached" });
+    const frame = await frameOf(card);
+    await holds(frame, "globalThis.initialized !== undefined");
+    frames.push(frame);
+  }
+  const always = frames[0]?.evaluate("ask('tools/call', { name: 'poll' })");
+  await page.getByRole("dialog").getByText("first", { exact: true }).waitFor();
+  await decide(page, "Allow this tool until the app closes");
+  await always;
+  await frames[0]?.evaluate("ask('tools/call', { name: 'poll' })");
+  const other = frames[1]?.evaluate("ask('tools/call', { name: 'poll' })");
+  await page.getByRole("dialog").getByText("second", { exact: true }).waitFor();
+  await decide(page, "Don't allow");
+  await other;
+  assert.deepEqual(calls, ["first", "first"]);
+  clean(console);
+  await console.close();
+});
+
+test("while a question is open no message is placed and no mode changes", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("busy", { html: PLAIN, tools: { poll: () => ({ content: [] }) } });
+  const { card, frame } = await openApp(console, "busy");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const call = frame.evaluate("ask('tools/call', { name: 'poll' })");
+  await page.getByRole("dialog").waitFor();
+  const message = (await frame.evaluate("ask('ui/message', { role: 'user', content: [{ type: 'text', text: 'now' }] })")) as { error: { data: { code: string } } };
+  assert.equal(message.error.data.code, "app_rate_limited");
+  const mode = (await frame.evaluate("ask('ui/request-display-mode', { mode: 'fullscreen' })")) as { result: { mode: string } };
+  assert.equal(mode.result.mode, "inline");
+  await decide(page, "Allow once");
+  await call;
+  assert.equal(await console.field.inputValue(), "");
+  // Afterwards an app may fill the page, and a question still lies above it.
+  const full = (await frame.evaluate("ask('ui/request-display-mode', { mode: 'fullscreen' })")) as { result: { mode: string } };
+  assert.equal(full.result.mode, "fullscreen");
+  await card.getByRole("button", { name: "Back to the thread" }).waitFor();
+  const above = frame.evaluate("ask('tools/call', { name: 'poll' })");
+  await decide(page, "Allow once");
+  await above;
+  await card.getByRole("button", { name: "Back to the thread" }).click();
+  assert.equal(await page.locator("[inert]").count(), 0, "nothing stays inert");
+  clean(console);
+  await console.close();
+});
+
+test("a view of the older revision is answered in it", async () => {
+  const console = await it.open();
+  it.mock.apps.define("older", { html: app("globalThis.answer = await initialize('2025-11-21'); say('ui/notifications/initialized'); globalThis.other = await initialize('1999-01-01');") });
+  it.mock.apps.define("none", { html: app("globalThis.answer = await initialize('nonsense');") });
+  const { frame } = await openApp(console, "older");
+  await holds(frame, "globalThis.other !== undefined");
+  assert.equal(await frame.evaluate("globalThis.answer.result.protocolVersion"), "2025-11-21");
+  assert.equal(await frame.evaluate("globalThis.other.error.code"), -32600);
+  const none = await openApp(console, "none");
+  await holds(none.frame, "globalThis.answer !== undefined");
+  assert.equal(await none.frame.evaluate("globalThis.answer.error.code"), -32602);
+  await console.close();
+});
