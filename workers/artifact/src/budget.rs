@@ -65,7 +65,7 @@ pub struct Full;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Admitted {
     /// The bytes were published before in this run: the new copy is not needed.
-    Reused(ReplyPart),
+    Reused(Box<ReplyPart>),
     /// The copy has a slot.
     Added,
 }
@@ -106,7 +106,7 @@ impl Budget {
     /// [`Full`]; nothing has changed then.
     pub fn admit(&mut self, attachment: Attachment, display_name: &str) -> Result<Admitted, Full> {
         if let Some(part) = self.reuse(&attachment.integrity_id, display_name) {
-            return Ok(Admitted::Reused(part));
+            return Ok(Admitted::Reused(Box::new(part)));
         }
         if !self.has_room_for(display_name) {
             return Err(Full);
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(budget.admit(first.clone(), "a.txt"), Ok(Admitted::Added));
         assert_eq!(
             budget.admit(attachment(1, "b.txt"), "b.txt"),
-            Ok(Admitted::Reused(first.part.clone()))
+            Ok(Admitted::Reused(Box::new(first.part.clone())))
         );
         assert_eq!(budget.parts(), vec![first.part]);
         assert!(budget.knows_size(1) && !budget.knows_size(2));

@@ -215,7 +215,7 @@ impl Session {
             // The file changed into one that is known, between the two readings.
             Ok(Admitted::Reused(part)) => {
                 self.desk.shelf.discard(&[manifest.id])?;
-                Ok(part)
+                Ok(*part)
             }
             Err(full) => {
                 self.desk.shelf.discard(&[manifest.id])?;
