@@ -5,6 +5,7 @@ use crate::node;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,10 +28,21 @@ pub(crate) struct Arguments {
     /// Port of the web console; 0 takes a free one.
     #[arg(long, default_value_t = 5050)]
     console_port: u16,
+    /// Port of durable continuations; 0 takes a free one.
+    #[arg(long, default_value_t = 4319)]
+    continuations_port: u16,
 }
 
 /// The scripted turn: the demo model writes a file, calls a tool, publishes the file.
 const PROMPT: &str = "demo";
+/// The turn whose answer comes later.
+const WORK: &str = "start background work: count the files";
+/// Where that is asked.
+const WORK_CONVERSATION: &str = "demo:work";
+/// How long background work takes.
+const WORK_TAKES_MS: &str = "2000";
+/// From its result to the answer, on a slow machine.
+const LATER_WITHIN: Duration = Duration::from_secs(30);
 /// Start to ready, on a slow machine with a cold disk.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
@@ -56,6 +68,39 @@ impl Drop for Daemon {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A service outside of the daemon whose work outlives the call, ended when dropped.
+struct Work {
+    child: Child,
+    /// Where its tools are.
+    url: String,
+}
+
+impl Work {
+    fn start(programs: &Path, folder: &Path) -> Result<Self> {
+        let claims = folder.join("claims");
+        std::fs::create_dir_all(&claims)?;
+        let mut child = Command::new(programs.join("work-service"))
+            .arg("--folder")
+            .arg(&claims)
+            .args(["http", "--finish-after-ms", WORK_TAKES_MS])
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("the service for background work can't be started")?;
+        let stdout = child.stdout.take().context("no output")?;
+        let mut url = String::new();
+        BufReader::new(stdout).read_line(&mut url)?;
+        let url = url.trim_end().to_owned();
+        Ok(Self { child, url })
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -106,7 +151,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     } else {
         arguments.console_port
     };
-    let config = prepare(&folder, &programs, (port, console))?;
+    // Addresses that were given out outlive a restart, so that "any" is none for the daemon.
+    let continuations = match arguments.continuations_port {
+        port if port != 0 && !arguments.once => port,
+        _ => TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
+    };
+    let config = prepare(&folder, &programs)?;
+    let work = Work::start(&programs, &folder)?;
+    configure(&config, |config| {
+        config["openaiApi"]["port"] = json!(port);
+        config["console"]["port"] = json!(console);
+        config["continuations"]["port"] = json!(continuations);
+        config["tools"]["mcpServers"]["work"] = json!({ "url": work.url });
+        config["tools"]["continuationServers"] = json!(["work"]);
+    })?;
     let daemon = start(&programs, &config, &folder)?;
     if arguments.once {
         return once(&daemon, &folder);
@@ -115,7 +173,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
 }
 
 /// Writes the demo's folder: a workspace, an identity, a configuration.
-fn prepare(folder: &Path, programs: &Path, (port, console): (u16, u16)) -> Result<PathBuf> {
+fn prepare(folder: &Path, programs: &Path) -> Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(folder)
             .with_context(|| format!("can't empty {}", folder.display()))?;
@@ -159,12 +217,20 @@ fn prepare(folder: &Path, programs: &Path, (port, console): (u16, u16)) -> Resul
         "runtime": { "model": "demo:scripted", "workspace": "workspace" },
         "context": { "identityPath": "IDENTITY.md" },
         "tools": { "mcpServers": servers },
-        "openaiApi": { "enabled": true, "port": port, "modelId": "agent" },
-        "console": { "enabled": true, "port": console },
+        "openaiApi": { "enabled": true, "modelId": "agent" },
+        "console": { "enabled": true },
     });
     let path = folder.join("mono-agent.config.json");
     std::fs::write(&path, serde_json::to_string_pretty(&config)?)?;
     Ok(path)
+}
+
+/// Changes the configuration.
+fn configure(path: &Path, change: impl FnOnce(&mut Value)) -> Result<()> {
+    let mut config = serde_json::from_slice(&std::fs::read(path)?)?;
+    change(&mut config);
+    std::fs::write(path, serde_json::to_string_pretty(&config)?)?;
+    Ok(())
 }
 
 /// The user that runs of the demo have when the demo is started by root.
@@ -233,7 +299,7 @@ fn serve(mut daemon: Daemon) -> Result<bool> {
     let link = daemon.login_link()?;
     println!(
         "\nmono is up: {workers} confined workers, the demo model, no key and no network needed.\n\n  \
-         export MONO_SOCKET={socket}\n  {m} send \"demo\"\n  {m} send \"echo hello\"\n  {m} status\n\n  \
+         export MONO_SOCKET={socket}\n  {m} send \"demo\"\n  {m} send \"echo hello\"\n  {m} status\n  {m} send --follow \"start background work\"   (the answer comes later; also in the console)\n\n  \
          console: {link}\n  (works once; another: {m} console open)\n  OpenAI-compatible: base URL {api}/v1, model `agent`, any key\n  log: {log}\n\nCtrl-C stops it.",
         m = monoctl.display(),
         log = log.display(),
@@ -268,6 +334,7 @@ fn once(daemon: &Daemon, folder: &Path) -> Result<bool> {
     let attachment = check_attachment(daemon, folder, finish, &mut problems);
     let app = check_app(daemon, finish, &mut problems);
     let tool = mcp_call(&lines, &mut problems);
+    let continuation = continuation(daemon, &mut problems)?;
     let status = daemon.status()?;
     check_workers(&status, &mut problems);
     let ok = problems.is_empty();
@@ -282,10 +349,54 @@ fn once(daemon: &Daemon, folder: &Path) -> Result<bool> {
         "attachment": attachment,
         "app": app,
         "mcp": tool,
+        "continuation": continuation,
         "workers": status["workers"],
     });
     println!("{result}");
     Ok(ok)
+}
+
+/// Has work begun whose result comes after its turn, and waits for the one answer to that.
+fn continuation(daemon: &Daemon, problems: &mut Vec<String>) -> Result<Value> {
+    let ask = |arguments: &[&str]| -> Result<Vec<Value>> {
+        let out = daemon.monoctl().args(arguments).arg("--json").output()?;
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        let lines = text.lines().filter_map(|l| serde_json::from_str(l).ok());
+        Ok(lines.collect())
+    };
+    let sent = ask(&["send", "--conversation", WORK_CONVERSATION, WORK])?;
+    let said = sent.last().map(|last| last["message"]["text"].clone());
+    let newest = || -> Result<Value> {
+        let page = ask(&["continuations", "list", "--limit", "1"])?;
+        Ok(page
+            .first()
+            .map_or(Value::Null, |page| page["continuations"][0].clone()))
+    };
+    let claimed = newest()?;
+    let deadline = Instant::now() + LATER_WITHIN;
+    let mut record = claimed.clone();
+    while !claimed.is_null()
+        && record["receipt"]["historyRecorded"] != true
+        && Instant::now() < deadline
+    {
+        std::thread::sleep(Duration::from_millis(50));
+        record = newest()?;
+    }
+    let letters = ask(&["letters", "--conversation", WORK_CONVERSATION])?;
+    let fine = record["state"] == "delivered" && letters.len() == 1;
+    if !fine {
+        problems.push(format!(
+            "background work has {} answers: {record}",
+            letters.len()
+        ));
+    }
+    Ok(json!({
+        "turn": said,
+        "claimed": claimed["state"],
+        "state": record["state"],
+        "receipt": record["receipt"],
+        "answers": letters.iter().map(|l| &l["letter"]["text"]).collect::<Vec<_>>(),
+    }))
 }
 
 /// Fetches the one attachment and hashes what came, with a program that isn't ours.
