@@ -1,10 +1,10 @@
 /** The frames of one running reply, from where the reader stands, over reconnections. */
 
 import { api } from "./client.ts";
+import { KINDS, read } from "./frame.ts";
 import type { Frame } from "./types.ts";
 
 const RETRY_MS = 1500;
-const NAMES = ["status", "append", "replace", "event", "finish", "error"] as const;
 
 export interface Reading {
   /** Frames that came since the last call, in order. */
@@ -38,19 +38,17 @@ export function follow(thread: string, message: string, reading: Reading): () =>
   };
   const open = (): void => {
     source = new EventSource(api.streamAddress(thread, message, after));
-    for (const name of NAMES) {
-      source.addEventListener(name, (event: Event) => {
+    for (const kind of KINDS) {
+      source.addEventListener(kind, (event: Event) => {
         // The browser's own `error` event has no data.
         if (!(event instanceof MessageEvent) || typeof event.data !== "string") return;
         // Frames in the middle of a whole state have no number: who breaks off there gets all again.
         const number = Number(event.lastEventId);
         if (event.lastEventId !== "" && Number.isSafeInteger(number)) after = number;
-        try {
-          push({ ...(JSON.parse(event.data) as object), type: name } as Frame);
-        } catch {
-          return;
-        }
-        if (name === "finish" || name === "error") stop();
+        const frame = read(kind, event.data);
+        if (frame === null) return;
+        push(frame);
+        if (frame.type === "finish" || frame.type === "error") stop();
       });
     }
     source.onerror = () => {
