@@ -268,12 +268,11 @@ fn a_file_that_is_exchanged_in_the_middle_is_not_written_to() {
             _ => {
                 bench.fill(1, MAX_SEGMENT + ENTRY);
                 bench.fill(0, 3 * MAX_SEGMENT - bench.usage().audit - ENTRY);
-                let largest = if bench.file(0, LOGS[2]).exists() {
+                if bench.file(0, LOGS[2]).exists() {
                     bench.file(0, LOGS[2])
                 } else {
                     bench.file(0, LOGS[1])
-                };
-                largest
+                }
             }
         };
         let before = fs::read(&victim).unwrap();

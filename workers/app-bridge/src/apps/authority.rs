@@ -3,11 +3,12 @@
 //! visibility, the arguments against the fresh schema, the rules, the person, the rate, the size,
 //! the audit. Only then the server is asked (spec s2, "App-originated tool calls").
 
-use super::audit::{Method, Phase, Ticket};
-use super::desk::{Asked, Desk, Refusal, Stop, blocking, closed, locked, method_of, security};
+use super::audit::{Method, Phase, Protected, Ticket};
+use super::desk::{Asked, Desk, Refusal, Stop, closed, locked, method_of, security};
 use super::proposals::preview;
 use super::redact::redact;
 use super::rules::judge;
+use super::vault::Card;
 use crate::call::CallRequest;
 use crate::error::{CallError, ListError};
 use crate::limits::printable;
@@ -84,14 +85,13 @@ impl Desk {
             .iter()
             .find(|tool| tool.name == name && tool.visibility.app)
             .ok_or_else(|| forbidden("The app may not call this tool."))?;
-        fits(tool, &arguments)?;
+        self.fits(&settings.name, tool, &arguments)?;
         let verdict = judge(&self.settings.rules, &settings.name, &tool.name).map_err(|error| {
             tracing::error!("{error}; what it is about is denied");
             forbidden("The configuration's rules can't be applied.")
         })?;
         if verdict == Verdict::Deny {
-            self.note(servers, &asked.manifest.id, Method::Call, Phase::Rejected)
-                .await;
+            self.note(servers, &asked.manifest.id, Method::Call, Phase::Rejected);
             return Err(forbidden("The configuration does not allow this tool to apps.").into());
         }
         let reference = format!("@{}/{}", settings.name, tool.name);
@@ -116,12 +116,10 @@ impl Desk {
         if size(&asked.params) > MAX_REQUEST {
             return Err(too_large().into());
         }
-        let ticket = self
-            .begin(servers, &asked.manifest.id, Method::Call, Phase::Confirmed)
-            .await?;
+        let ticket = self.begin(servers, &asked.manifest.id, Method::Call, Phase::Confirmed)?;
         let result = execute(&lease, tool, arguments, &asked.life).await;
         let result = result.and_then(|result| self.for_app(&settings, asked, result));
-        complete(ticket).await?;
+        complete(ticket)?;
         Ok(result?)
     }
 
@@ -136,10 +134,8 @@ impl Desk {
         if size(&asked.params) > MAX_REQUEST {
             return Err(too_large().into());
         }
-        let ticket = self
-            .begin(servers, &asked.manifest.id, Method::List, Phase::Requested)
-            .await?;
-        complete(ticket).await?;
+        let ticket = self.begin(servers, &asked.manifest.id, Method::List, Phase::Requested)?;
+        complete(ticket)?;
         let visible = tools.iter().filter(|tool| tool.visibility.app);
         let tools: Vec<_> = visible
             .map(|tool| super::capture::app_tool(tool, true))
@@ -162,9 +158,7 @@ impl Desk {
         if size(&asked.params) > MAX_REQUEST {
             return Err(too_large().into());
         }
-        let ticket = self
-            .begin(servers, &asked.manifest.id, Method::Read, Phase::Requested)
-            .await?;
+        let ticket = self.begin(servers, &asked.manifest.id, Method::Read, Phase::Requested)?;
         let within = servers.limits().page;
         let reading = lease.connection.read_resource(&asked.manifest.uri, within);
         let read = tokio::select! {
@@ -172,7 +166,7 @@ impl Desk {
             () = asked.life.cancelled() => Err(closed()),
             read = reading => read.map_err(|error| self.lost(&lease, &error.to_string())),
         };
-        complete(ticket).await?;
+        complete(ticket)?;
         let result =
             serde_json::to_value(read?).map_err(|_| failed("The answer can't be read."))?;
         Ok(self.for_app(&settings, asked, result)?)
@@ -225,7 +219,7 @@ impl Desk {
             return Refusal::new("app_rate_limited", message).into();
         };
         let app = &asked.manifest.id;
-        if let Err(refusal) = self.write(servers, app, method, Phase::Requested).await {
+        if let Err(refusal) = self.write(servers, app, method, Phase::Requested) {
             let _ = locked(&self.views).answer(&asked.view, &id, Instant::now());
             return refusal.into();
         }
@@ -251,23 +245,30 @@ impl Desk {
         Stop::Confirm(Box::new(confirmation))
     }
 
+    /// Does something with the logs that takes nothing of an app that somebody looks at, or whose
+    /// connection is there.
+    fn guarded<S: Starter, T>(
+        &self,
+        servers: &Arc<Servers<S>>,
+        write: impl FnOnce(Protected<'_>) -> T,
+    ) -> T {
+        let (viewed, live) = self.protected(servers);
+        write(&|card: &Card| viewed.contains(&card.id) || live.contains(&card.connection))
+    }
+
     /// Writes that something begins, or refuses it.
-    pub(super) async fn begin<S: Starter>(
+    pub(super) fn begin<S: Starter>(
         &self,
         servers: &Arc<Servers<S>>,
         app: &str,
         method: Method,
         phase: Phase,
     ) -> Result<Ticket, Refusal> {
-        let (viewed, live) = self.protected(servers);
-        let (vault, app) = (self.vault.clone(), app.to_owned());
-        let begun = blocking(move || {
-            let protected = |card: &super::vault::Card| {
-                viewed.contains(&card.id) || live.contains(&card.connection)
-            };
-            vault.begin(&app, method, phase, Timestamp::now(), &protected)
-        })
-        .await?;
+        // A few hundred bytes for the page cache: to hand them to another thread takes longer.
+        let begun = self.guarded(servers, |protected| {
+            self.vault
+                .begin(app, method, phase, Timestamp::now(), protected)
+        });
         begun.map_err(|error| {
             tracing::error!("an app's action is refused: {error}");
             let message = "What the app does could not be written down, so it is not done.";
@@ -275,22 +276,17 @@ impl Desk {
         })
     }
 
-    async fn write<S: Starter>(
+    fn write<S: Starter>(
         &self,
         servers: &Arc<Servers<S>>,
         app: &str,
         method: Method,
         phase: Phase,
     ) -> Result<(), Refusal> {
-        let (viewed, live) = self.protected(servers);
-        let (vault, app) = (self.vault.clone(), app.to_owned());
-        let noted = blocking(move || {
-            let protected = |card: &super::vault::Card| {
-                viewed.contains(&card.id) || live.contains(&card.connection)
-            };
-            vault.note(&app, method, phase, Timestamp::now(), &protected)
-        })
-        .await?;
+        let noted = self.guarded(servers, |protected| {
+            self.vault
+                .note(app, method, phase, Timestamp::now(), protected)
+        });
         noted.map_err(|error| {
             tracing::error!("an app's request is refused: {error}");
             let message = "What the app asks could not be written down, so it is not done.";
@@ -299,29 +295,24 @@ impl Desk {
     }
 
     /// Writes that something was refused; when that fails, it stays refused.
-    pub(super) async fn note<S: Starter>(
+    pub(super) fn note<S: Starter>(
         &self,
         servers: &Arc<Servers<S>>,
         app: &str,
         method: Method,
         phase: Phase,
     ) {
-        let _ = self.write(servers, app, method, phase).await;
+        let _ = self.write(servers, app, method, phase);
     }
 }
 
 /// Writes that something is over.
-pub(super) async fn complete(ticket: Ticket) -> Result<(), Refusal> {
-    let incomplete = |error: String| {
+pub(super) fn complete(ticket: Ticket) -> Result<(), Refusal> {
+    ticket.complete(Timestamp::now()).map_err(|error| {
         tracing::error!("the end of an app's action was not written: {error}");
         let message = "It may have been done, but that could not be written down. Don't repeat it.";
         Refusal::new("app_audit_incomplete", message)
-    };
-    match blocking(move || ticket.complete(Timestamp::now())).await {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(incomplete(error.to_string())),
-        Err(refusal) => Err(incomplete(refusal.message)),
-    }
+    })
 }
 
 fn failed(message: impl Into<String>) -> Refusal {
@@ -361,22 +352,57 @@ fn call_params(params: &Value) -> Result<(&str, Map<String, Value>), Refusal> {
     }
 }
 
-/// The arguments against the schema. What a schema refers to elsewhere is not fetched; one that
-/// can't be read lets nothing pass.
-fn fits(tool: &Declared, arguments: &Map<String, Value>) -> Result<(), Refusal> {
-    let refusal = |message: String| Refusal::new("app_arguments_invalid", message);
-    let validator = jsonschema::options()
-        .offline()
-        .build(&tool.schema)
-        .map_err(|error| {
-            tracing::warn!(tool = tool.name, "its schema can't be used: {error}");
-            refusal("The tool's schema can't be used, so no call of an app is allowed.".to_owned())
-        })?;
+/// A validator, and the schema that it was made of.
+pub(super) type Compiled = (Value, Arc<jsonschema::Validator>);
+/// Tools whose validators are kept.
+const MAX_COMPILED: usize = 256;
+
+impl Desk {
+    /// The arguments against the schema as it is now. What was made of the very same schema before
+    /// is used again.
+    fn fits(
+        &self,
+        server: &str,
+        tool: &Declared,
+        arguments: &Map<String, Value>,
+    ) -> Result<(), Refusal> {
+        let name = (server.to_owned(), tool.name.clone());
+        let known = locked(&self.compiled).get(&name).cloned();
+        let validator = match known {
+            Some((schema, validator)) if schema == tool.schema => validator,
+            _ => {
+                let validator = Arc::new(compile(tool)?);
+                let mut compiled = locked(&self.compiled);
+                if compiled.len() >= MAX_COMPILED {
+                    compiled.clear();
+                }
+                compiled.insert(name, (tool.schema.clone(), validator.clone()));
+                validator
+            }
+        };
+        check(&validator, arguments)
+    }
+}
+
+fn unfit(message: String) -> Refusal {
+    Refusal::new("app_arguments_invalid", message)
+}
+
+/// What a schema refers to elsewhere is not fetched; one that can't be read lets nothing pass.
+fn compile(tool: &Declared) -> Result<jsonschema::Validator, Refusal> {
+    let options = jsonschema::options().offline();
+    options.build(&tool.schema).map_err(|error| {
+        tracing::warn!(tool = tool.name, "its schema can't be used: {error}");
+        unfit("The tool's schema can't be used, so no call of an app is allowed.".to_owned())
+    })
+}
+
+fn check(validator: &jsonschema::Validator, arguments: &Map<String, Value>) -> Result<(), Refusal> {
     let arguments = Value::Object(arguments.clone());
     validator.validate(&arguments).map_err(|error| {
         let told = printable(&error.to_string(), 256);
         let at = printable(&error.instance_path().to_string(), 256);
-        refusal(format!("The arguments don't fit at {at:?}: {told}."))
+        unfit(format!("The arguments don't fit at {at:?}: {told}."))
     })
 }
 
@@ -492,7 +518,8 @@ mod tests {
             (json!({ "$ref": "file:///etc/passwd" }), json!({}), false),
         ] {
             let shown = schema.to_string();
-            let got = fits(&tool(schema), arguments.as_object().unwrap());
+            let got = compile(&tool(schema))
+                .and_then(|validator| check(&validator, arguments.as_object().unwrap()));
             assert_eq!(got.is_ok(), ok, "{shown} {arguments}");
             if let Err(refusal) = got {
                 assert_eq!(refusal.code, "app_arguments_invalid");

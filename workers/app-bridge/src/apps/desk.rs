@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use nix::fcntl::Flock;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -134,6 +134,8 @@ pub struct Desk {
     executed: Mutex<Rate>,
     attempted: Mutex<Rate>,
     stats: Mutex<Stats>,
+    /// By server and tool.
+    pub(super) compiled: Mutex<HashMap<(String, String), super::authority::Compiled>>,
     /// The folder is this process's alone.
     hold: Option<Flock<OwnedFd>>,
 }
@@ -178,6 +180,7 @@ impl Desk {
             executed: Mutex::new(Rate::new(MAX_REQUESTS)),
             attempted: Mutex::new(Rate::new(MAX_ATTEMPTS)),
             stats: Mutex::default(),
+            compiled: Mutex::default(),
             hold: None,
         }
     }
@@ -294,10 +297,10 @@ impl Desk {
         }
     }
 
-    async fn record(&self, claim: &Claim) -> Result<(Card, Manifest), Refusal> {
+    fn record(&self, claim: &Claim) -> Result<(Card, Manifest), Refusal> {
         let card = self.owned(claim)?;
-        let (vault, id) = (self.vault.clone(), card.id.clone());
-        let manifest = blocking(move || vault.manifest(&id, now_ms())).await??;
+        // A few kilobytes that were just written or read: no work for another thread.
+        let manifest = self.vault.manifest(&card.id, now_ms())?;
         Ok((card, manifest))
     }
 
@@ -309,7 +312,7 @@ impl Desk {
         capability: &str,
         gone: &CancellationToken,
     ) -> Result<(Manifest, CancellationToken), Refusal> {
-        let (card, manifest) = self.record(claim).await?;
+        let (card, manifest) = self.record(claim)?;
         let given = capability.as_bytes();
         let right: bool = given.ct_eq(manifest.capability.as_bytes()).into();
         let life = locked(&self.views).life(view, &manifest.id);
@@ -375,7 +378,7 @@ impl Desk {
         servers: &Arc<Servers<S>>,
         claim: &Claim,
     ) -> Result<Value, Refusal> {
-        let (card, manifest) = self.record(claim).await?;
+        let (card, manifest) = self.record(claim)?;
         let (vault, id) = (self.vault.clone(), card.id.clone());
         let state = blocking(move || vault.state(&id, now_ms())).await??;
         let grant = self.granted(&manifest);
@@ -422,7 +425,7 @@ impl Desk {
     }
 
     async fn page(&self, claim: &Claim) -> Result<Vec<u8>, Refusal> {
-        let (_, manifest) = self.record(claim).await?;
+        let (_, manifest) = self.record(claim)?;
         let vault = self.vault.clone();
         Ok(blocking(move || vault.html(&manifest, now_ms())).await??)
     }
@@ -467,8 +470,7 @@ impl Desk {
         match (decision, waiting.grant) {
             (Decision::Deny, _) => {
                 if let Some(method) = method_of(&waiting.method) {
-                    self.note(servers, &manifest.id, method, Phase::Rejected)
-                        .await;
+                    self.note(servers, &manifest.id, method, Phase::Rejected);
                 }
                 let refusal = Refusal::new("app_declined", "The person declined this.");
                 return Err(refusal.into());

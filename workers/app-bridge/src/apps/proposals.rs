@@ -273,7 +273,7 @@ impl Desk {
                 })
                 .await);
         }
-        self.done(servers, asked, Method::Link, MAX_REQUEST).await?;
+        self.done(servers, asked, Method::Link, MAX_REQUEST)?;
         Ok(json!({ "url": url.to_string(), "host": host }))
     }
 
@@ -294,8 +294,7 @@ impl Desk {
                 })
                 .await);
         }
-        self.done(servers, asked, Method::Context, MAX_REQUEST)
-            .await?;
+        self.done(servers, asked, Method::Context, MAX_REQUEST)?;
         Ok(json!({ "kept": true, "text": text }))
     }
 
@@ -319,8 +318,7 @@ impl Desk {
             let message = "The app may propose a message every three seconds.";
             return Err(Refusal::new("app_rate_limited", message).into());
         }
-        self.done(servers, asked, Method::Message, MAX_DOWNLOAD)
-            .await?;
+        self.done(servers, asked, Method::Message, MAX_DOWNLOAD)?;
         Ok(json!({ "text": text }))
     }
 
@@ -349,8 +347,7 @@ impl Desk {
                 })
                 .await);
         }
-        self.done(servers, asked, Method::Download, MAX_DOWNLOAD)
-            .await?;
+        self.done(servers, asked, Method::Download, MAX_DOWNLOAD)?;
         let files: Vec<Value> = files
             .into_iter()
             .map(|file| {
@@ -362,7 +359,7 @@ impl Desk {
     }
 
     /// The rest of the checks, and the log: nothing more is done here.
-    async fn done<S: Starter>(
+    fn done<S: Starter>(
         &self,
         servers: &Arc<Servers<S>>,
         asked: &Asked,
@@ -375,10 +372,8 @@ impl Desk {
             Method::Message => Phase::Requested,
             _ => Phase::Confirmed,
         };
-        let ticket = self
-            .begin(servers, &asked.manifest.id, method, phase)
-            .await?;
-        complete(ticket).await
+        let ticket = self.begin(servers, &asked.manifest.id, method, phase)?;
+        complete(ticket)
     }
 }
 

@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Records at most; more than any agent shows in a year.
 pub const MAX_RECORDS: usize = 10_000;
+/// Manifests that are kept in memory once they were read.
+const MAX_READ: usize = 64;
 /// Largest state with its frame of JSON in bytes.
 const MAX_STATE_FILE: usize = MAX_STATE + 1024;
 
@@ -117,6 +119,8 @@ pub(super) struct Owner {
     pub(super) reserved: u64,
     /// Entries that are owed.
     pub(super) under_way: u32,
+    /// Read once, and exact from then on: nobody else writes here.
+    manifest: Option<Arc<Manifest>>,
 }
 
 impl Owner {
@@ -140,6 +144,7 @@ impl Owner {
             logs: [None; SEGMENTS],
             reserved: 0,
             under_way: 0,
+            manifest: None,
         }
     }
 }
@@ -487,11 +492,32 @@ impl Vault {
     /// [`VaultError::Missing`] also for what can't be read any more, [`VaultError::Expired`].
     pub fn manifest(&self, id: &str, now: i64) -> Result<Manifest, VaultError> {
         let folder = self.reading(id, now)?;
+        if let Some(known) = self.books().owners.get(id).and_then(|o| o.manifest.clone()) {
+            return Ok((*known).clone());
+        }
         let bytes = folder.read(MANIFEST, MAX_MANIFEST)?;
-        Manifest::read(&bytes, id).map_err(|e| {
+        let manifest = Manifest::read(&bytes, id).map_err(|e| {
             tracing::warn!(app = id, "an app can't be read: {e}");
             VaultError::Missing
-        })
+        })?;
+        let mut books = self.books();
+        // Those that nobody looks at are read again; few are looked at at once.
+        if books
+            .owners
+            .values()
+            .filter(|o| o.manifest.is_some())
+            .count()
+            >= MAX_READ
+        {
+            books
+                .owners
+                .values_mut()
+                .for_each(|owner| owner.manifest = None);
+        }
+        if let Some(owner) = books.owners.get_mut(id) {
+            owner.manifest = Some(Arc::new(manifest.clone()));
+        }
+        Ok(manifest)
     }
 
     /// Reads what a page is shown with.
