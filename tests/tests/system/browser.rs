@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// The tests are the page's own (`test/live`): it finds its things by role and name there.
-pub fn tests_of_the_page(daemon: &Daemon, file: &str) -> Command {
+pub(super) fn tests_of_the_page(daemon: &Daemon, file: &str) -> Command {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workers/channel/console-ui");
     assert!(
         page.join("node_modules/tsx").is_dir(),

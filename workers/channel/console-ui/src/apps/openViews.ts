@@ -8,7 +8,10 @@ const views = new Map<string, () => void>();
 export function enter(view: string, close: () => void): void {
   views.set(view, close);
   const [first] = views;
-  if (views.size > OPEN_VIEWS && first !== undefined) first[1]();
+  if (views.size <= OPEN_VIEWS || first === undefined) return;
+  // At once: it takes its time to close, and the next one is not to close it again.
+  views.delete(first[0]);
+  first[1]();
 }
 
 export function leave(view: string): void {

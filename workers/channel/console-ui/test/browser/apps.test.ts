@@ -337,7 +337,8 @@ test("more than eight apps are not open at once", async () => {
     await cards.nth(n).scrollIntoViewIfNeeded();
     await page.locator('.card.app[data-state="reading"]').first().waitFor({ state: "detached" });
   }
-  assert.ok((await page.locator(".app-place > iframe").count()) <= 8);
+  // Those that make room have a moment for their last words.
+  await page.locator(".app-place > iframe").nth(8).waitFor({ state: "detached" });
   await console.close();
 });
 
