@@ -15,6 +15,7 @@ mod cancelling;
 mod confinement;
 mod console;
 mod console_restarts;
+mod continuation_kills;
 mod continuations;
 mod crashes;
 mod exposition;
