@@ -41,3 +41,6 @@ pub use open::Opened;
 pub use secret::Secret;
 pub use store::{Cursor, Overdue, Page, Stats, Store, Update};
 pub use txn::{Origin, Txn};
+
+#[cfg(test)]
+mod codec_tests;

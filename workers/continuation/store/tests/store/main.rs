@@ -3,6 +3,7 @@
 
 mod basics;
 
+mod migration;
 mod real;
 mod sample;
 
