@@ -221,7 +221,8 @@ fn an_interrupted_transaction_happens() {
 
 #[test]
 fn what_contradicts_itself_is_refused() {
-    let cases: [(&str, fn(&mut World)); 11] = [
+    type Make = fn(&mut World);
+    let cases: [(&str, Make); 11] = [
         ("versions 1 and 2", |w| {
             place_first(w, &[&claimed(1)]);
             place_second(w, &received(claimed(1), "1"));
