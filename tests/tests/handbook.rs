@@ -63,6 +63,11 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
             if !matches!(name.as_str(), "target" | "node_modules" | ".git") {
                 tests_below(&path, found);
             }
+        } else if name.ends_with(".test.ts") {
+            // The page's tests are called by sentences.
+            let text = std::fs::read_to_string(&path).unwrap();
+            let sentences = text.lines().filter_map(|line| line.strip_prefix("test(\""));
+            found.extend(sentences.filter_map(|rest| Some(rest.split_once("\",")?.0.to_owned())));
         } else if name.ends_with(".rs") {
             let text = std::fs::read_to_string(&path).unwrap();
             let mut marked = false;
