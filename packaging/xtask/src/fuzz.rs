@@ -24,12 +24,13 @@ pub(crate) struct Arguments {
 }
 
 /// Folders with cargo-fuzz targets; each is a workspace of its own.
-const TARGETS: [&str; 6] = [
+const TARGETS: [&str; 7] = [
     "ipc-proto/fuzz",
     "supervisor/config/fuzz",
     "workers/artifact/fuzz",
     "workers/channel/fuzz",
     "workers/continuation/service/fuzz",
+    "workers/continuation/store/fuzz",
     "workers/egress/fuzz",
 ];
 
