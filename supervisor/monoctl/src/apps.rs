@@ -11,13 +11,16 @@ use ipc_proto::apps::Inspect;
 use serde_json::Value;
 use std::path::Path;
 
+/// Tells a person what came.
+type Show = fn(&Value, &mut Screen) -> Result<(), CtlError>;
+
 /// `monoctl apps`.
 pub(crate) async fn run(
     socket: Option<&Path>,
     command: Apps,
     screen: &mut Screen,
 ) -> Result<u8, CtlError> {
-    let (what, show): (Inspect, fn(&Value, &mut Screen) -> Result<(), CtlError>) = match command {
+    let (what, show): (Inspect, Show) = match command {
         Apps::List { page } => {
             let (limit, cursor) = (page.limit, page.cursor);
             (Inspect::Apps { limit, cursor }, list)
@@ -50,7 +53,7 @@ pub(crate) async fn servers(
 async fn ask(
     socket: Option<&Path>,
     what: Inspect,
-    show: fn(&Value, &mut Screen) -> Result<(), CtlError>,
+    show: Show,
     screen: &mut Screen,
 ) -> Result<Value, CtlError> {
     let daemon = Daemon::connect(socket).await?;
@@ -218,7 +221,7 @@ mod tests {
     use crate::screen::tests::screen;
     use serde_json::json;
 
-    fn shown(show: fn(&Value, &mut Screen) -> Result<(), CtlError>, value: Value) -> String {
+    fn shown(show: Show, value: Value) -> String {
         let (mut screen, out, _) = screen(false, false);
         show(&value, &mut screen).unwrap();
         out.text()
