@@ -176,7 +176,7 @@ impl Supervisor {
             Reply::Operated { result } => Ok(Some(result)),
             _ => Err(crate::operator::unexpected()),
         };
-        debug_assert!(MAX_OPERATED <= crate::operator::MAX_RECORD);
+        const { assert!(MAX_OPERATED <= crate::operator::MAX_RECORD) };
         let client = self.continuation.clone();
         forward(client, Request::Operate { order }, take, asker);
     }

@@ -411,7 +411,7 @@ impl Supervisor {
             workers.push(status::absent(self.pool()));
         }
         let (working, waiting) = self.queue.counts();
-        status::Status::new(
+        let status = status::Status::new(
             workers,
             status::Runs {
                 working,
@@ -423,8 +423,8 @@ impl Supervisor {
             self.started.elapsed(),
             self.launcher.degraded(),
             self.launcher.memory(),
-            self.known_health().cloned(),
-        )
+        );
+        status.with_continuations(self.known_health().cloned())
     }
 
     fn slot_status(&self, slot: &Slot) -> status::Worker {

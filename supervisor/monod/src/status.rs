@@ -114,7 +114,6 @@ impl Status {
         uptime: Duration,
         degraded: Vec<String>,
         memory: &Enforcement,
-        continuations: Option<serde_json::Value>,
     ) -> Self {
         let healthy = workers.iter().all(Worker::healthy);
         Self {
@@ -127,8 +126,14 @@ impl Status {
             memory: Memory::of(memory),
             runs,
             workers,
-            continuations,
+            continuations: None,
         }
+    }
+
+    /// With what the continuation worker last said of its health.
+    pub(crate) fn with_continuations(mut self, health: Option<serde_json::Value>) -> Self {
+        self.continuations = health;
+        self
     }
 }
 

@@ -280,6 +280,11 @@ fn an_answer_comes_to_the_thread_in_the_console() {
     assert_eq!(view["thread"]["unread"], true);
     let record = daemon.continuation_recorded(id(&claim)).unwrap();
     assert_eq!(record["receipt"]["historyRecorded"], true, "{record}");
+    // An operator sees what `monoctl` shows.
+    let listed = browser.get("/operator/continuations?limit=1").unwrap();
+    assert_eq!(listed["continuations"][0]["continuationId"], id(&claim));
+    let health = browser.get("/operator/continuation-health").unwrap();
+    assert_eq!(health["counts"]["delivered"], 1, "{health}");
     // It is where the thread is kept.
     daemon.kill_daemon().unwrap();
     daemon.restart().unwrap();

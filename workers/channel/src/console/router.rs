@@ -643,6 +643,14 @@ impl Console {
                 let (limit, cursor) = page()?;
                 Look::Artifacts { limit, cursor }
             }
+            ["continuation-health"] => Look::ContinuationHealth,
+            ["continuations"] => Look::Continuations {
+                limit: match parameter(parts, "limit") {
+                    Some(_) => Some(limit(parts, 50)?),
+                    None => None,
+                },
+                cursor: cursor(parts, "cursor"),
+            },
             _ => return Err(ApiError::not_found("address")),
         };
         let busy = || Fault::new("busy", "too many looks at once; try again");
