@@ -12,7 +12,7 @@ use ipc_proto::admin::Admin;
 use ipc_proto::channel::{Client, EventReceiver, EventSender, Server};
 use ipc_proto::edges::control::{FromWorker, ToWorker};
 use ipc_proto::edges::events::RunEvent;
-use ipc_proto::edges::{app_bridge, artifact, bench, egress, store};
+use ipc_proto::edges::{app_bridge, artifact, bench, continuation, delivery, egress, store};
 use ipc_proto::link::{Link, LinkError, Payload};
 use ipc_proto::message::{Edge, Message};
 use ipc_proto::table::{Guard, Phase, find};
@@ -83,6 +83,12 @@ async fn take(seat: &Seat<'_>, seeds: &Seeds, fd: OwnedFd) -> Result<(), LinkErr
         "egress/reply" => requester::<egress::Egress>(fd, from, seat, seeds).await,
         "app-bridge/request" => owner::<app_bridge::AppBridge>(fd, from).await,
         "app-bridge/reply" => requester::<app_bridge::AppBridge>(fd, from, seat, seeds).await,
+        "continuation/request" => owner::<continuation::Continuation>(fd, from).await,
+        "continuation/reply" => {
+            requester::<continuation::Continuation>(fd, from, seat, seeds).await
+        }
+        "delivery/request" => owner::<delivery::Delivery>(fd, from).await,
+        "delivery/reply" => requester::<delivery::Delivery>(fd, from, seat, seeds).await,
         "bench/request" => owner::<bench::Bench>(fd, from).await,
         "bench/reply" => requester::<bench::Bench>(fd, from, seat, seeds).await,
         "admin/ask" => owner::<Admin>(fd, from).await,

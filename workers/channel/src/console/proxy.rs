@@ -75,10 +75,12 @@ mod tests {
             "allow-same-origin",
             "allow-popups",
             "allow-top",
-            "http-equiv",
         ] {
             assert!(!DOCUMENT.contains(foreign), "{foreign}");
         }
+        // Its own policy is the header's; the one that its script writes is the app's.
+        let (markup, _script) = DOCUMENT.split_once("<script").unwrap_or_default();
+        assert!(!markup.is_empty() && !markup.contains("http-equiv"));
         assert!(DOCUMENT.contains(r#"setAttribute("sandbox", "allow-scripts")"#));
         // The policy on the frame's own navigation stands before there is a frame.
         let policy = DOCUMENT.find("frame-src ${").unwrap_or(usize::MAX);
