@@ -2,7 +2,7 @@
 //! JSON does.
 //!
 //! A connection begins with `#register` of the stub and `#registered` or `#refused` of the gateway
-//! (spec s2; docs/protocols.md, "The gateway's socket").
+//! (spec s2; docs/protocols.md, "Socket of the gateway").
 
 use serde::{Deserialize, Serialize};
 
