@@ -1,31 +1,31 @@
 //! All servers for all runs: which connection a run gets, and when one is started, replaced or
-//! ended. The decisions are pure and live in [`crate::shelf`] and [`crate::brake`].
+//! ended. The decisions are pure and live in [`crate::shelf`] and [`crate::brake`]; how a connection
+//! is made stands in [`opening`].
+
+mod opening;
 
 use crate::apps::desk::Desk;
 use crate::brake::{Brake, Decision};
 use crate::call::CallRequest;
-use crate::claims::{Claims, with_claim};
-use crate::connection::{Carrier, Connection, Era, Failed};
+use crate::claims::Claims;
+use crate::connection::{Connection, Era};
 use crate::content::convert;
 use crate::ends::{End, Ends};
 use crate::error::{CallError, ConnectError, Warning};
 use crate::limits::Limits;
 use crate::listing::size;
-use crate::pipes::{drain, transport};
 use crate::shelf::{Key, Scope, Shelf};
-use crate::sse::SseTransport;
-use crate::web::{Endpoint, streamable};
 use futures_util::future::join_all;
 use ipc_proto::RunId;
 use ipc_proto::edges::app_bridge::{McpResult, McpTool};
 use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::RunScope;
 use ipc_proto::settings::{McpServerSettings, McpTransport};
+use opening::Failure;
 use rmcp::model::CallToolResult;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -586,155 +586,11 @@ impl<S: Starter> Servers<S> {
         change(self.books().records.entry(name.to_owned()).or_default());
     }
 
-    async fn connect(
-        &self,
-        settings: &McpServerSettings,
-        run: &RunId,
-        era: Era,
-    ) -> Result<Live, Failure> {
-        let name = &settings.name;
-        let limits = self.limits_of(settings);
-        let claim = match settings.claims {
-            true => Some(
-                self.claims
-                    .issue(run, name)
-                    .await
-                    .map_err(ConnectError::Start)?,
-            ),
-            false => None,
-        };
-        match &settings.transport {
-            McpTransport::Stdio => self.connect_stdio(settings, run, era, claim).await,
-            McpTransport::Http { url, headers } => {
-                let mut endpoint = Endpoint::new(url, headers)?;
-                if let Some(claim) = &claim {
-                    with_claim(&mut endpoint.headers, claim).map_err(ConnectError::Start)?;
-                }
-                let carrier = Carrier::default();
-                let overflow = &carrier.overflow;
-                let transport = streamable(self.http()?, &endpoint, &limits, overflow);
-                match Connection::open(name, transport, carrier, era, limits).await {
-                    Ok(connection) => Ok(connection.into()),
-                    Err(failed) if matches!(failed.error, ConnectError::TimedOut(_)) => {
-                        Err(failed.into())
-                    }
-                    // Nobody may claim over the older one.
-                    Err(failed) if claim.is_some() => Err(failed.into()),
-                    // A declaration seldom says which of the two HTTP transports is meant; the
-                    // older one is tried when the newer is not understood.
-                    Err(failed) => self
-                        .connect_sse(name, &endpoint, self.limits_of(settings))
-                        .await
-                        .map_err(|_| failed.into()),
-                }
-            }
-            McpTransport::Sse { url, headers } => {
-                let endpoint = Endpoint::new(url, headers)?;
-                self.connect_sse(name, &endpoint, limits).await
-            }
-        }
-    }
-
-    /// A server whose apps are not shown is not told that any are.
-    fn limits_of(&self, settings: &McpServerSettings) -> Arc<Limits> {
-        if !self.limits.apps || settings.apps.is_some() {
-            return self.limits.clone();
-        }
-        Arc::new(Limits {
-            apps: false,
-            ..(*self.limits).clone()
-        })
-    }
-
-    /// The old transport is older than discovery, so its servers are greeted the old way.
-    async fn connect_sse(
-        &self,
-        name: &str,
-        endpoint: &Endpoint,
-        limits: Arc<Limits>,
-    ) -> Result<Live, Failure> {
-        let carrier = Carrier::default();
-        let overflow = carrier.overflow.clone();
-        let opening = SseTransport::open(self.http()?, endpoint, self.limits.message, overflow);
-        let transport = tokio::time::timeout(self.limits.connect, opening)
-            .await
-            .map_err(|_| ConnectError::TimedOut(self.limits.connect))??;
-        let connection = Connection::open(name, transport, carrier, Era::Handshake, limits).await?;
-        Ok(connection.into())
-    }
-
-    async fn connect_stdio(
-        &self,
-        settings: &McpServerSettings,
-        run: &RunId,
-        era: Era,
-        claim: Option<Claim>,
-    ) -> Result<Live, Failure> {
-        let own = settings.per_run.then_some(run);
-        let started = self
-            .starter
-            .start(&settings.name, own, claim)
-            .await
-            .map_err(ConnectError::Start)?;
-        let process = started.process;
-        let end = self.ends.expect(process);
-        let opened = self.open_stdio(settings, started, era, end).await;
-        if opened.is_err() {
-            self.starter.stop(process).await;
-        }
-        Ok(Live {
-            connection: Arc::new(opened?),
-            process: Some(process),
-        })
-    }
-
-    async fn open_stdio(
-        &self,
-        settings: &McpServerSettings,
-        started: Started,
-        era: Era,
-        end: End,
-    ) -> Result<Connection, Failure> {
-        let pipes = |error: std::io::Error| {
-            ConnectError::Start(format!("its pipes can't be used: {error}"))
-        };
-        let stdin = pipe::Sender::from_owned_fd(started.stdin).map_err(pipes)?;
-        let stdout = pipe::Receiver::from_owned_fd(started.stdout).map_err(pipes)?;
-        let stderr = pipe::Receiver::from_owned_fd(started.stderr).map_err(pipes)?;
-        let carrier = Carrier {
-            end: Some(end),
-            ..Carrier::default()
-        };
-        let last_line = carrier.last_line.clone();
-        // Ends with the process, whose only other end of the pipe it is.
-        let (name, limits) = (&settings.name, self.limits_of(settings));
-        let drained = tokio::spawn(drain(name.clone(), stderr, last_line.clone()));
-        let transport = transport(stdout, stdin, self.limits.message, &carrier.overflow);
-        match Connection::open(name, transport, carrier, era, limits).await {
-            Ok(connection) => Ok(connection),
-            Err(failed) => {
-                // A server that died has its reason still in the pipe: let it be read.
-                let _ = tokio::time::timeout(LAST_WORDS_WITHIN, drained).await;
-                Err(Failure {
-                    last_line: Some(last_line.get()).filter(|line| !line.is_empty()),
-                    ..failed.into()
-                })
-            }
-        }
-    }
-
-    fn http(&self) -> Result<reqwest::Client, ConnectError> {
-        let missing = || ConnectError::Start("there is no HTTP client".to_owned());
-        self.http.clone().ok_or_else(missing)
-    }
-
     fn books(&self) -> MutexGuard<'_, Books> {
         // A panic while it was held can't have left it half changed: each change is one call.
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-const LAST_WORDS_WITHIN: std::time::Duration = std::time::Duration::from_millis(200);
 
 fn key(settings: &McpServerSettings, scope: &RunScope) -> Key {
     place_of(settings, scope.run.as_str(), scope.conversation.as_str())
@@ -757,42 +613,4 @@ pub(crate) fn place_of(settings: &McpServerSettings, run: &str, conversation: &s
 
 fn now() -> std::time::Instant {
     Instant::now().into_std()
-}
-
-impl From<Connection> for Live {
-    fn from(connection: Connection) -> Self {
-        Self {
-            connection: Arc::new(connection),
-            process: None,
-        }
-    }
-}
-
-/// Why a run got no connection.
-#[derive(Debug)]
-struct Failure {
-    error: ConnectError,
-    last_line: Option<String>,
-    /// How to greet the server instead, when a greeting failed.
-    next: Option<Era>,
-}
-
-impl From<ConnectError> for Failure {
-    fn from(error: ConnectError) -> Self {
-        Self {
-            error,
-            last_line: None,
-            next: None,
-        }
-    }
-}
-
-impl From<Failed> for Failure {
-    fn from(failed: Failed) -> Self {
-        Self {
-            error: failed.error,
-            last_line: None,
-            next: Some(failed.next),
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! Every session and every process of the gateway.
 
 use super::GatewayLimits;
-use super::backend::{AskError, Backend, Making, Show};
+use super::backend::{AskError, Backend, Making};
+use super::job::Show;
 use super::pool::{Inputs, PoolKey};
 use super::surface::Anchor;
 use crate::brake::{Brake, Decision};

@@ -7,8 +7,10 @@
 
 pub mod backend;
 pub mod broker;
+pub mod job;
 pub mod ledger;
 pub mod marker;
+pub mod outbox;
 pub mod params;
 pub mod pool;
 pub mod session;

@@ -1,8 +1,9 @@
 //! One stub: registration, then MCP both ways.
 
-use super::backend::{AskError, Backend, Caller, Inbox, Outbox};
+use super::backend::{AskError, Backend, Caller};
 use super::broker::{Admitted, Broker, Holder, NoBackend, Wanted, count};
 use super::ledger::CallerId;
+use super::outbox::{Inbox, Outbox};
 use super::params::greeting;
 use super::surface::Anchor;
 use crate::servers::Starter;

@@ -3,9 +3,11 @@
 //!
 //! Whatever fails, the caller gets the result as it is.
 
-use super::backend::{Backend, Caller, Job, Outbox, Show};
+use super::backend::{Backend, Caller};
 use super::broker::{Broker, count};
+use super::job::{Job, Show};
 use super::ledger::CallerId;
+use super::outbox::{Inbox, Outbox};
 use crate::apps::capture::Shown;
 use crate::connection::{Carrier, Connection, Era};
 use crate::pipes::{Overflow, transport};
@@ -209,7 +211,7 @@ async fn relay(
     backend: Arc<Backend>,
     own: CallerId,
     stream: DuplexStream,
-    (out, mut inbox): (Outbox, super::backend::Inbox),
+    (out, mut inbox): (Outbox, Inbox),
 ) {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let mut lines = Lines::new(backend.message_bound());
@@ -221,8 +223,8 @@ async fn relay(
             () = gone.cancelled() => break,
             line = inbox.next() => {
                 let Some(line) = line else { break };
-                // Our own announcements are for stubs.
-                if line.first() != Some(&b'#') && writer.write_all(&line).await.is_err() {
+                // Only MCP: what the gateway itself says is for stubs.
+                if writer.write_all(&line).await.is_err() {
                     break;
                 }
             }
