@@ -2,6 +2,7 @@
 
 use super::server::open;
 use anyhow::Result;
+use continuation_record::sample::claimed;
 use continuation_record::{
     CompletionKind, Mode, OriginContextState, Receipt, ReceiptKind, Record, State, Time,
 };
@@ -52,38 +53,14 @@ fn record(number: usize, settled: bool, now: Time) -> Record {
         reply_to_conversation_id: Some("slack:C1:T1".to_owned()),
         history_boundary: None,
         origin_context_state: OriginContextState::DetachedLatest,
-        origin_context_ref: None,
-        origin_context_digest: None,
-        origin_context_message_count: None,
-        origin_context_fingerprint: None,
-        origin_context_binding_mac: None,
-        completion_kind: None,
         mode: Mode::NotifyIfActionable,
         route_name: Some("attention".to_owned()),
         task_key: format!("filled-{number}"),
         task_hash: format!("{number:064x}"),
-        claim_fingerprint: "a".repeat(64),
-        result_token_hash: "b".repeat(64),
         created_at: now,
         updated_at: now,
         deadline: now.plus_ms(20 * 24 * 3_600_000),
-        state: State::Claimed,
-        result_idempotency_key: None,
-        result_payload_hash: None,
-        result_payload: None,
-        synthesis_attempts: 0,
-        synthesis_deferrals: 0,
-        synthesis_started_at: None,
-        synthesized_text: None,
-        actionable: None,
-        delivery_attempts: 0,
-        delivery_started_at: None,
-        next_attempt_at: None,
-        lease_owner: None,
-        lease_until: None,
-        last_error: None,
-        receipt: None,
-        compacted_at: None,
+        ..claimed(0)
     };
     if !settled {
         return waits;

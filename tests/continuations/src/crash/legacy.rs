@@ -1,8 +1,8 @@
 //! A state folder as older versions left it.
 
 use super::images::Records;
-use super::sample::{at, claimed, delivered, id, received};
 use anyhow::{Context as _, Result};
+use continuation_record::sample::{at, claimed, delivered, id, received};
 use continuation_record::validate::encode_file;
 use continuation_record::{OriginContextState, Record};
 use continuation_store::fs::{Folder, World};

@@ -1,7 +1,7 @@
 //! What is wrong with what a crash has left.
 
 use super::images::{Image, Records, Story};
-use super::sample;
+use continuation_record::sample;
 use continuation_store::fs::{Chance, Folder, SimFs, World};
 use continuation_store::{Limits, Store};
 use std::collections::BTreeSet;

@@ -11,7 +11,6 @@
 mod images;
 mod legacy;
 mod look;
-mod sample;
 mod scenes;
 
 use images::Lie;

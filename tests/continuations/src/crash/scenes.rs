@@ -2,10 +2,10 @@
 
 use super::images::{Camera, Images, Lie, Records};
 use super::look::LIMITS;
-use super::sample::{
+use anyhow::{Result, ensure};
+use continuation_record::sample::{
     at, bound, claimed, context, delivered, expired, id, ready, received, retrying, unknown,
 };
-use anyhow::{Result, ensure};
 use continuation_record::{OriginContextState, Record, State};
 use continuation_store::fs::{Chance, Folder, SimFs, World};
 use continuation_store::{Origin, Store, Txn};

@@ -1,7 +1,7 @@
 //! What the service does with what it has, and what the rest of the host answers.
 
 use super::World;
-use continuation_record::State;
+use continuation_record::{LastError, State};
 use continuation_service::Verdict;
 use continuation_service::engine::{Answer, Job, Question, Step};
 use continuation_service::host::{Commitment, Delivery, Readiness, Synthesis};
@@ -224,10 +224,11 @@ impl World {
         };
         self.truth.touch(&id);
         let operator = self.machine.process().operator.clone();
-        let unknown = self
-            .truth
-            .record(&id)
-            .is_some_and(|record| record.state == State::DeliveryUnknown);
+        // Also when an operator has left it so.
+        let unknown = self.truth.record(&id).is_some_and(|record| {
+            let left = |e: &LastError| e.code == "operator_dead_lettered";
+            record.state == State::DeliveryUnknown || record.last_error.as_ref().is_some_and(left)
+        });
         let (told, kind, again) = match self.chance.below(6) {
             0 | 1 => {
                 let allow = self.chance.once_in(2);

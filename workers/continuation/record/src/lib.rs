@@ -12,6 +12,8 @@ pub mod health;
 pub mod prompt;
 pub mod record;
 pub mod retention;
+#[cfg(any(test, feature = "sample"))]
+pub mod sample;
 pub mod snapshot;
 pub mod state;
 pub mod time;

@@ -20,6 +20,22 @@ pub const FIXED_ANSWER: &str = "The background task finished, but I could not sa
 /// interrupted whatever this says.
 pub const LEASE_MS: i64 = 30 * 60 * 1000;
 
+/// Why a delivery of unknown outcome is over: an operator left it. It is as unknown as before.
+const LEFT: Fault<'static> = Fault {
+    code: "operator_dead_lettered",
+    reason: "an operator ended a delivery of unknown outcome",
+};
+
+/// Whether its text may have been posted, though nobody says so.
+fn is_unproved(record: &Record) -> bool {
+    let left = |error: &LastError| error.code == LEFT.code;
+    match record.state {
+        State::DeliveryUnknown => true,
+        State::DeadLettered => record.last_error.as_ref().is_some_and(left),
+        _ => false,
+    }
+}
+
 /// Whether somebody works on it: a model is asked, or a channel has the text.
 #[must_use]
 pub fn is_in_flight(record: &Record) -> bool {
@@ -361,13 +377,13 @@ impl Step<'_> {
         };
         let refused = Outcome::Refused;
         match self.record.state {
-            State::DeliveryUnknown if !allow_unknown => refused(Refused::DeliveryUnknown),
             State::DeadLettered if self.record.synthesized_text.is_none() => {
                 refused(match self.record.synthesis_attempts {
                     0 => Refused::NotRetryable,
                     _ => Refused::SynthesisNotRetryable,
                 })
             }
+            _ if !allow_unknown && is_unproved(self.record) => refused(Refused::DeliveryUnknown),
             // It would be expired at once, and its text be gone.
             State::DeliveryUnknown | State::DeadLettered if self.is_past() => {
                 refused(Refused::NotRetryable)
@@ -428,13 +444,7 @@ impl Step<'_> {
                     }
                 }),
             },
-            Resolution::DeadLettered => self.change(|next| {
-                let fault = Fault {
-                    code: "operator_dead_lettered",
-                    reason: "an operator ended a delivery of unknown outcome",
-                };
-                dead(next, fault, self.now)
-            }),
+            Resolution::DeadLettered => self.change(|next| dead(next, LEFT, self.now)),
         }
     }
 

@@ -32,20 +32,14 @@ fn payload() -> Payload {
 fn claimed() -> Record {
     Record {
         continuation_id: "c-1".into(),
-        server_name: "work-control".into(),
-        origin_run_id: "run-1".into(),
         origin_conversation_id: "slack:C:T#2030-01-01".into(),
         reply_to_conversation_id: Some("slack:C:T".into()),
-        history_boundary: Some("run-1".into()),
         origin_context_state: OriginContextState::Pinned,
         origin_context_ref: Some(reference()),
         origin_context_digest: Some(reference().digest),
         origin_context_message_count: Some(2),
         origin_context_fingerprint: Some(hash("fingerprint")),
         origin_context_binding_mac: Some(hash("mac")),
-        completion_kind: None,
-        mode: Mode::Reply,
-        route_name: None,
         task_key: "key".into(),
         task_hash: "hash".into(),
         claim_fingerprint: binding::detached_fingerprint("s", "r", "reply", None),
@@ -53,23 +47,7 @@ fn claimed() -> Record {
         created_at: NOW.plus_ms(-1000),
         updated_at: NOW.plus_ms(-1000),
         deadline: NOW.plus_ms(60_000),
-        state: State::Claimed,
-        result_idempotency_key: None,
-        result_payload_hash: None,
-        result_payload: None,
-        synthesis_attempts: 0,
-        synthesis_deferrals: 0,
-        synthesis_started_at: None,
-        synthesized_text: None,
-        actionable: None,
-        delivery_attempts: 0,
-        delivery_started_at: None,
-        next_attempt_at: None,
-        lease_owner: None,
-        lease_until: None,
-        last_error: None,
-        receipt: None,
-        compacted_at: None,
+        ..crate::sample::claimed(1)
     }
 }
 
@@ -422,6 +400,27 @@ fn a_retry_after_the_deadline_is_refused_and_keeps_the_text() {
         );
         assert_eq!(outcome, Outcome::Refused(Refused::NotRetryable), "{name}");
     }
+}
+
+#[test]
+fn what_was_left_as_unknown_is_retried_only_after_an_explicit_word() {
+    let left = step(
+        &situation("unknown"),
+        Event::Resolve(Resolution::DeadLettered),
+    );
+    assert!(left.synthesized_text.is_some());
+    let retry = |allow_unknown| apply(&left, Event::Retry { allow_unknown }, NOW);
+    assert_eq!(retry(false), Outcome::Refused(Refused::DeliveryUnknown));
+    assert_eq!(told(&retry(true)), "ready_to_deliver wake");
+    // Of what certainly was not posted it needs none.
+    let refused = Resolution::NotDelivered;
+    let again = step(&situation("unknown"), Event::Resolve(refused));
+    let sending = step(&again, Event::BeginDelivery { owner: "me" });
+    let dead = step(&sending, Event::Permanent(FAULT));
+    let event = Event::Retry {
+        allow_unknown: false,
+    };
+    assert_eq!(told(&apply(&dead, event, NOW)), "ready_to_deliver wake");
 }
 
 #[test]

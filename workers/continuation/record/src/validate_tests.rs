@@ -1,97 +1,26 @@
 use super::*;
-use crate::canonical::{MAX_PAYLOAD_BYTES, Payload};
-use crate::record::{CompletionKind, ReceiptKind};
+use crate::canonical::MAX_PAYLOAD_BYTES;
+use crate::sample;
 use crate::time::Time;
 
 fn claimed() -> Record {
-    let time = Time::from_ms(1_800_000_000_000);
-    Record {
-        continuation_id: "11111111-2222-4333-8444-555555555555".to_owned(),
-        server_name: "work-control".to_owned(),
-        origin_run_id: "run-1".to_owned(),
-        origin_conversation_id: "slack:D1:1.1#2026-07-14".to_owned(),
-        reply_to_conversation_id: Some("slack:D1:1.1".to_owned()),
-        history_boundary: Some("run-1".to_owned()),
-        origin_context_state: OriginContextState::Pending,
-        origin_context_ref: None,
-        origin_context_digest: None,
-        origin_context_message_count: None,
-        origin_context_fingerprint: None,
-        origin_context_binding_mac: None,
-        completion_kind: None,
-        mode: Mode::Reply,
-        route_name: None,
-        task_key: "task".to_owned(),
-        task_hash: "hash".to_owned(),
-        claim_fingerprint: "a".repeat(64),
-        result_token_hash: "b".repeat(64),
-        created_at: time,
-        updated_at: time,
-        deadline: time.plus_ms(3_600_000),
-        state: State::Claimed,
-        result_idempotency_key: None,
-        result_payload_hash: None,
-        result_payload: None,
-        synthesis_attempts: 0,
-        synthesis_deferrals: 0,
-        synthesis_started_at: None,
-        synthesized_text: None,
-        actionable: None,
-        delivery_attempts: 0,
-        delivery_started_at: None,
-        next_attempt_at: None,
-        lease_owner: None,
-        lease_until: None,
-        last_error: None,
-        receipt: None,
-        compacted_at: None,
-    }
+    sample::claimed(1)
 }
 
 fn with_result(payload: &str) -> Record {
-    let payload = Payload::parse(payload).expect("JSON");
-    Record {
-        state: State::ResultReceived,
-        result_idempotency_key: Some("key".to_owned()),
-        result_payload_hash: Some(payload.hash()),
-        result_payload: Some(payload),
-        ..claimed()
-    }
+    sample::received(claimed(), payload)
 }
 
 fn pinned() -> Record {
     Record {
         origin_context_state: OriginContextState::Pinned,
-        origin_context_ref: Some(ContextRef {
-            schema_version: 1,
-            digest: "c".repeat(64),
-            bytes: 128,
-            message_count: 2,
-        }),
-        origin_context_digest: Some("c".repeat(64)),
-        origin_context_message_count: Some(2),
-        origin_context_fingerprint: Some("d".repeat(64)),
-        origin_context_binding_mac: Some("e".repeat(64)),
-        ..claimed()
+        ..sample::bound(claimed(), &"c".repeat(64), "snapshot")
     }
 }
 
 fn delivered() -> Record {
-    Record {
-        state: State::Delivered,
-        result_payload: None,
-        completion_kind: Some(CompletionKind::Synthesized),
-        receipt: Some(Receipt {
-            kind: ReceiptKind::Delivered,
-            delivered_at: Time::from_ms(1_800_000_000_001),
-            delivery_id: Some("42".to_owned()),
-            channel_id: None,
-            history_recorded: Some(true),
-            history_error_code: None,
-        }),
-        compacted_at: Some(Time::from_ms(1_800_000_000_001)),
-        ..with_result("{}")
-    }
+    let ready = sample::ready(with_result("{}"), "the answer");
+    sample::delivered(ready, sample::at(1))
 }
 
 #[test]
@@ -113,7 +42,7 @@ fn what_is_written_is_read_again() {
 fn a_file_is_indented_and_ends_with_a_newline() {
     let text = String::from_utf8(encode_file(&claimed()).expect("valid")).expect("UTF-8");
     assert!(
-        text.starts_with("{\n  \"continuationId\": \"1111"),
+        text.starts_with("{\n  \"continuationId\": \"0000"),
         "{text}"
     );
     assert!(text.ends_with("\n}\n"), "{text}");

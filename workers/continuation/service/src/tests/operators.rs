@@ -242,6 +242,23 @@ async fn an_unknown_delivery_is_retried_only_after_an_explicit_word() {
 }
 
 #[tokio::test]
+async fn what_an_operator_left_as_unknown_needs_the_word_too() {
+    let stage = Stage::new();
+    let claimed = unknown(&stage, "a").await;
+    let left = r#"{"kind":"dead_lettered"}"#;
+    let told = stage
+        .operate("POST", &step(&claimed, "resolve"), left)
+        .await;
+    assert_eq!(told.json["state"], "dead_lettered");
+    let told = stage.operate("POST", &step(&claimed, "retry"), "").await;
+    assert_eq!(told.code(), (409, "delivery_unknown"));
+    let told = stage
+        .operate("POST", &step(&claimed, "retry"), r#"{"allowUnknown":true}"#)
+        .await;
+    assert_eq!(told.json["state"], "ready_to_deliver");
+}
+
+#[tokio::test]
 async fn cancelling_is_idempotent_and_leaves_what_is_over_or_in_flight() {
     let stage = Stage::new();
     let claimed = stage.committed("a", Mode::Reply, "task").await;

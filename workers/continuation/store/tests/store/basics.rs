@@ -1,5 +1,5 @@
-use crate::sample::{at, bound, claimed, context, delivered, id, ready, received};
 use crate::{SMALL, all, open, put};
+use continuation_record::sample::{at, bound, claimed, context, delivered, id, ready, received};
 use continuation_record::{OriginContextState, Record, State};
 use continuation_store::fs::{Folder, SimFs, World};
 use continuation_store::{OpenError, Origin, Retention, Store, StoreError, UpdateError};

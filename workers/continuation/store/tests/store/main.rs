@@ -5,7 +5,6 @@ mod basics;
 
 mod migration;
 mod real;
-mod sample;
 
 use continuation_record::Record;
 use continuation_store::fs::{Fs, SimFs, World};

@@ -1,7 +1,7 @@
 //! What older versions left is taken over whole, or not at all.
 
-use crate::sample::{at, bound, claimed, context, delivered, id, received};
 use crate::{SMALL, all, open, put};
+use continuation_record::sample::{at, bound, claimed, context, delivered, id, received};
 use continuation_record::validate::{MAX_RECORD_BYTES, encode_file};
 use continuation_record::{OriginContextState, Record, canonical};
 use continuation_store::fs::{Folder, SimFs, World};

@@ -1,7 +1,7 @@
 //! On a real disk: what a folder has to be like, and threads.
 
-use crate::sample::{at, bound, claimed, context, delivered, id, received};
 use crate::{SMALL, all, put};
+use continuation_record::sample::{at, bound, claimed, context, delivered, id, received};
 use continuation_store::fs::{Counting, RealFs};
 use continuation_store::{Limits, OpenError, Store};
 use std::convert::Infallible;

@@ -1,22 +1,32 @@
-//! Records for tests.
+//! Records for tests: one in each situation that they tell apart. Only with the feature `sample`.
+#![allow(clippy::expect_used, reason = "a test's own mistake")]
 
-use continuation_record::{
+use crate::{
     CompletionKind, ContextRef, Mode, OriginContextState, Payload, Receipt, ReceiptKind, Record,
     State, Time,
 };
 
-pub(crate) const START: Time = Time::from_ms(1_800_000_000_000);
+/// When all of them begin.
+pub const START: Time = Time::from_ms(1_800_000_000_000);
 
-pub(crate) fn at(ms: i64) -> Time {
+/// So many milliseconds after [`START`].
+#[must_use]
+pub fn at(ms: i64) -> Time {
     START.plus_ms(ms)
 }
 
-pub(crate) fn id(number: usize) -> String {
+/// The name of the record of a number.
+#[must_use]
+pub fn id(number: usize) -> String {
     format!("00000000-0000-4000-8000-{number:012x}")
 }
 
 /// A claim that waits for its result.
-pub(crate) fn claimed(number: usize) -> Record {
+///
+/// # Panics
+/// When the number is no time.
+#[must_use]
+pub fn claimed(number: usize) -> Record {
     let time = at(i64::try_from(number).expect("small"));
     Record {
         continuation_id: id(number),
@@ -61,12 +71,15 @@ pub(crate) fn claimed(number: usize) -> Record {
     }
 }
 
-pub(crate) fn context(name: &str) -> String {
+/// A snapshot's text, as far as the store looks into it.
+#[must_use]
+pub fn context(name: &str) -> String {
     format!("{{\"conversationId\":\"{name}\"}}")
 }
 
 /// Bound to a snapshot.
-pub(crate) fn bound(record: Record, digest: &str, text: &str) -> Record {
+#[must_use]
+pub fn bound(record: Record, digest: &str, text: &str) -> Record {
     Record {
         origin_context_ref: Some(ContextRef {
             schema_version: 1,
@@ -82,7 +95,12 @@ pub(crate) fn bound(record: Record, digest: &str, text: &str) -> Record {
     }
 }
 
-pub(crate) fn received(record: Record, payload: &str) -> Record {
+/// With a result.
+///
+/// # Panics
+/// When the payload is no JSON.
+#[must_use]
+pub fn received(record: Record, payload: &str) -> Record {
     let payload = Payload::parse(payload).expect("JSON");
     Record {
         state: State::ResultReceived,
@@ -93,7 +111,9 @@ pub(crate) fn received(record: Record, payload: &str) -> Record {
     }
 }
 
-pub(crate) fn ready(record: Record, text: &str) -> Record {
+/// With an answer that is to be delivered.
+#[must_use]
+pub fn ready(record: Record, text: &str) -> Record {
     Record {
         state: State::ReadyToDeliver,
         synthesized_text: Some(text.to_owned()),
@@ -103,7 +123,9 @@ pub(crate) fn ready(record: Record, text: &str) -> Record {
     }
 }
 
-pub(crate) fn delivered(record: Record, at: Time) -> Record {
+/// With its receipt.
+#[must_use]
+pub fn delivered(record: Record, at: Time) -> Record {
     Record {
         state: State::Delivered,
         result_payload: None,
@@ -121,6 +143,42 @@ pub(crate) fn delivered(record: Record, at: Time) -> Record {
         compacted_at: Some(at),
         updated_at: at,
         delivery_attempts: 1,
+        ..record
+    }
+}
+
+/// Past its deadline.
+#[must_use]
+pub fn expired(record: Record, at: Time) -> Record {
+    Record {
+        state: State::Expired,
+        result_payload: None,
+        origin_context_ref: None,
+        origin_context_state: OriginContextState::Scrubbed,
+        compacted_at: Some(at),
+        updated_at: at,
+        ..record
+    }
+}
+
+/// Refused by its channel for now.
+#[must_use]
+pub fn retrying(record: Record, at: Time) -> Record {
+    Record {
+        state: State::DeliveryRetry,
+        next_attempt_at: Some(at),
+        ..record
+    }
+}
+
+/// Perhaps delivered.
+#[must_use]
+pub fn unknown(record: Record, at: Time) -> Record {
+    Record {
+        state: State::DeliveryUnknown,
+        origin_context_ref: None,
+        origin_context_state: OriginContextState::Scrubbed,
+        updated_at: at,
         ..record
     }
 }
