@@ -74,6 +74,99 @@ pub fn strip(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// Takes the markers out of a text that comes piece by piece, wherever it is cut. What may still
+/// become one is held back; nothing else is.
+#[derive(Debug, Default)]
+pub struct Strainer {
+    held: String,
+    /// Where in `held` each unfinished marker begins: one may stand inside of another, whose parts
+    /// are a marker when the inner one is gone.
+    begun: Vec<usize>,
+}
+
+/// How far a text has come that begins like a marker.
+enum Standing {
+    Unfinished,
+    Whole,
+    Other,
+}
+
+impl Strainer {
+    /// What of the text so far can be passed on now and was not yet.
+    #[must_use]
+    pub fn push<'a>(&mut self, text: &'a str) -> Cow<'a, str> {
+        if self.held.is_empty() && !text.contains('[') {
+            return Cow::Borrowed(text);
+        }
+        let mut out = String::with_capacity(text.len());
+        for character in text.chars() {
+            if character == '[' {
+                self.begun.push(self.held.len());
+            }
+            self.held.push(character);
+            let standing = self.begun.last().map(|from| standing(&self.held[*from..]));
+            match standing {
+                Some(Standing::Unfinished) => {}
+                Some(Standing::Whole) => {
+                    let from = self.begun.pop().unwrap_or_default();
+                    self.held.truncate(from);
+                }
+                Some(Standing::Other) | None => {
+                    out.push_str(&self.held);
+                    self.held.clear();
+                    self.begun.clear();
+                }
+            }
+        }
+        Cow::Owned(out)
+    }
+
+    /// Bytes that are held back.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The text is over: what was held back is no marker.
+    #[must_use]
+    pub fn finish(&mut self) -> String {
+        self.begun.clear();
+        std::mem::take(&mut self.held)
+    }
+}
+
+fn standing(text: &str) -> Standing {
+    if OPENINGS.iter().any(|opening| opening.starts_with(text)) {
+        return Standing::Unfinished;
+    }
+    let rest = OPENINGS
+        .iter()
+        .find_map(|opening| text.strip_prefix(opening));
+    let Some(rest) = rest else {
+        return Standing::Other;
+    };
+    let id = rest.strip_suffix(']').unwrap_or(rest);
+    if id.len() < rest.len() {
+        return match id_at(id) == Some(id.len()) {
+            true => Standing::Whole,
+            false => Standing::Other,
+        };
+    }
+    // Whatever it lacks can still come when it fits with zeros in the place of that.
+    let zeros = [
+        "0".repeat(32),
+        "00000000-0000-0000-0000-000000000000".into(),
+    ];
+    let may = |zeros: &String| {
+        let lacking = zeros.get(id.len()..);
+        lacking.is_some_and(|lacking| id_at(&format!("{id}{lacking}")) == Some(zeros.len()))
+    };
+    match zeros.iter().any(may) {
+        true => Standing::Unfinished,
+        false => Standing::Other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -115,12 +208,86 @@ mod tests {
         assert_eq!(ids(&two).collect::<Vec<_>>(), [ID, UUID]);
     }
 
+    fn strained<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
+        let mut strainer = Strainer::default();
+        let mut out: String = pieces
+            .into_iter()
+            .map(|piece| strainer.push(piece))
+            .collect();
+        out.push_str(&strainer.finish());
+        out
+    }
+
+    #[test]
+    fn a_marker_is_taken_out_wherever_the_text_is_cut() {
+        let (own, theirs) = (marker(ID), format!("[kirocrew-mcp-app:{UUID}]"));
+        for (text, left) in [
+            (format!("a {own} b"), "a  b"),
+            (format!("ä{theirs}{own}ö"), "äö"),
+            (format!("[mono-mcp-app:{theirs}{ID}]"), ""),
+            (format!("[[{own}"), "[["),
+            (format!("{own}[mono"), "[mono"),
+            (
+                "[x](y) [mono-mcp-app:..]".to_owned(),
+                "[x](y) [mono-mcp-app:..]",
+            ),
+        ] {
+            for (at, _) in text.char_indices() {
+                let (one, two) = text.split_at(at);
+                assert_eq!(strained([one, two]), left, "{one} | {two}");
+            }
+            let letters: Vec<String> = text.chars().map(String::from).collect();
+            assert_eq!(strained(letters.iter().map(String::as_str)), left);
+        }
+    }
+
+    /// A reader sees each word when it is there.
+    #[test]
+    fn only_what_may_become_a_marker_is_held_back() {
+        let mut strainer = Strainer::default();
+        assert_eq!(strainer.push("a [link](b) c"), "a [link](b) c");
+        assert_eq!(
+            (strainer.push("see [mono"), strainer.held()),
+            ("see ".into(), 5)
+        );
+        assert_eq!(
+            (strainer.push("tone"), strainer.held()),
+            ("[monotone".into(), 0)
+        );
+        assert_eq!(strainer.push("[kirocrew-mcp-app:01234567-"), "");
+        assert_eq!(strainer.push("x"), "[kirocrew-mcp-app:01234567-x");
+    }
+
+    fn parts() -> impl Strategy<Value = Vec<String>> {
+        let part = prop_oneof![
+            Just("[mono-mcp-app:".to_owned()),
+            Just("[kirocrew-mcp-app:".to_owned()),
+            Just(ID.to_owned()),
+            Just(UUID.to_owned()),
+            Just("]".to_owned()),
+            Just("\n".to_owned()),
+            "\\PC{0,3}",
+        ];
+        proptest::collection::vec(part, 0..24)
+    }
+
     proptest! {
+        /// As the whole text would be, but for the line ends of markers that had a line of their own.
         #[test]
-        fn nothing_that_is_left_is_a_marker(parts in proptest::collection::vec(prop_oneof![
-            Just("[mono-mcp-app:".to_owned()), Just("[kirocrew-mcp-app:".to_owned()),
-            Just(ID.to_owned()), Just(UUID.to_owned()), Just("]".to_owned()), Just("\n".to_owned()),
-            "\\PC{0,3}"], 0..24)) {
+        fn pieces_come_to_what_the_whole_comes_to(parts in parts(), cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+            let text = parts.concat();
+            let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).filter(|at| text.is_char_boundary(*at)).collect();
+            ends.push(text.len());
+            ends.sort_unstable();
+            let mut from = 0;
+            let pieces: Vec<&str> = ends.into_iter().map(|end| { let piece = &text[from..end]; from = end; piece }).collect();
+            let left = strained(pieces);
+            prop_assert_eq!(ids(&left).count(), 0);
+            prop_assert_eq!(left.replace('\n', ""), strip(&text).replace('\n', ""));
+        }
+
+        #[test]
+        fn nothing_that_is_left_is_a_marker(parts in parts()) {
             let text = parts.concat();
             let left = strip(&text);
             prop_assert_eq!(ids(&left).count(), 0);

@@ -5,7 +5,8 @@ use crate::app_endpoint::MAX_APP_CALLS;
 use crate::owners::{ModelEvent, ModelStream, Workers};
 use crate::text::cut;
 use ipc_proto::edges::egress::FinishReason;
-use ipc_proto::edges::events::RunEvent;
+use ipc_proto::edges::events::{MAX_PIECE, RunEvent};
+use ipc_proto::marker::Strainer;
 use std::time::Duration;
 
 /// Bytes of text in a whole turn; the store takes as much.
@@ -58,6 +59,8 @@ impl<W: Workers> Turn<'_, W> {
         // Where this answer begins in what the person sees: a restart goes back to here.
         let base = self.shown.len();
         let mut answer = Answer::default();
+        // A model that has read of markers elsewhere may write one (spec s2, "Marker and spool record").
+        let (mut words, mut thoughts) = (Strainer::default(), Strainer::default());
         let mut call_bytes = 0;
         // The store takes so many calls, whoever makes them.
         let most_calls = match &self.hands.url {
@@ -73,24 +76,15 @@ impl<W: Workers> Turn<'_, W> {
                 .map_err(|_| Failure::ModelSilent(MODEL_SILENCE.as_secs()))??;
             match event {
                 ModelEvent::Text(text) => {
-                    if self.shown.len() + text.len() > MAX_TEXT - MAX_NOTE {
+                    if self.shown.len() + words.held() + text.len() > MAX_TEXT - MAX_NOTE {
                         return Err(Failure::AnswerTooLarge);
                     }
-                    // Texts of two answers are told apart by an empty line.
-                    if answer.text.is_empty() && base > 0 && !text.is_empty() {
-                        self.append("\n\n").await?;
-                    }
-                    answer.text.push_str(&text);
-                    self.append(&text).await?;
+                    let text = words.push(&text);
+                    self.add(&mut answer, base, &text).await?;
                 }
                 ModelEvent::Thought(text) => {
-                    for piece in crate::text::pieces(&text, ipc_proto::edges::events::MAX_PIECE) {
-                        self.hands
-                            .say(RunEvent::Thought {
-                                text: piece.to_owned(),
-                            })
-                            .await?;
-                    }
+                    let text = thoughts.push(&text);
+                    self.think(&text).await?;
                 }
                 ModelEvent::ToolCall {
                     id,
@@ -132,6 +126,7 @@ impl<W: Workers> Turn<'_, W> {
                 }
                 ModelEvent::Restart => {
                     answer = Answer::default();
+                    (words, thoughts) = (Strainer::default(), Strainer::default());
                     call_bytes = 0;
                     self.take_back(base).await?;
                 }
@@ -140,6 +135,8 @@ impl<W: Workers> Turn<'_, W> {
                     model,
                     failovers,
                 } => {
+                    self.think(&thoughts.finish()).await?;
+                    self.add(&mut answer, base, &words.finish()).await?;
                     self.model = model;
                     self.note_failovers(failovers);
                     answer.finish = Some(finish);
@@ -156,6 +153,27 @@ impl<W: Workers> Turn<'_, W> {
                 }
             }
         }
+    }
+
+    /// More of an answer, which begins at `base` of what is shown.
+    async fn add(&mut self, answer: &mut Answer, base: usize, text: &str) -> Result<(), Failure> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        // Texts of two answers are told apart by an empty line.
+        if answer.text.is_empty() && base > 0 {
+            self.append("\n\n").await?;
+        }
+        answer.text.push_str(text);
+        self.append(text).await
+    }
+
+    async fn think(&self, text: &str) -> Result<(), Failure> {
+        for piece in crate::text::pieces(text, MAX_PIECE) {
+            let text = piece.to_owned();
+            self.hands.say(RunEvent::Thought { text }).await?;
+        }
+        Ok(())
     }
 
     /// Calls and results go back to the model in pairs. An id that is empty, overlong, repeated or

@@ -5,6 +5,7 @@ mod calls;
 mod claims;
 mod endpoint;
 mod fake;
+mod markers;
 
 use super::stream::{MAX_CALLS, MAX_TEXT};
 use super::*;
