@@ -17,6 +17,9 @@ export const PROXY_POLICY =
   "sandbox allow-scripts; script-src 'unsafe-inline'; object-src 'none'; worker-src 'none'; manifest-src 'none'; " +
   "form-action 'none'; frame-ancestors 'self'";
 
+/** Each app has a process of its own. */
+export const PROXY_ISOLATION = "isolate-and-credentialless";
+
 export interface Answer {
   status: number;
   body: unknown;
@@ -59,6 +62,8 @@ export class MockApps {
   readonly asked: string[] = [];
   /** Context that went with messages. */
   readonly sent: string[] = [];
+  /** Whether the proxy's answer asks for a process of its own. */
+  isolated = true;
 
   define(name: string, definition: AppDefinition): void {
     this.definitions.set(name, definition);
@@ -108,6 +113,8 @@ export class MockApps {
     response.writeHead(200, {
       "content-type": "text/html; charset=utf-8",
       "content-security-policy": PROXY_POLICY,
+      // A browser without it gives all apps of a site one process.
+      ...(this.isolated ? { "document-isolation-policy": PROXY_ISOLATION } : {}),
       "x-content-type-options": "nosniff",
       "referrer-policy": "no-referrer",
       "cross-origin-opener-policy": "same-origin",

@@ -6,12 +6,16 @@
 //! and cut off every app (spec s0, "MCP Apps").
 
 use axum::response::{IntoResponse, Response};
-use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue};
 
 const DOCUMENT: &str = include_str!("../../console-ui/src/apps/proxy.html");
 const POLICY: &str = "sandbox allow-scripts; script-src 'unsafe-inline'; object-src 'none'; \
     worker-src 'none'; manifest-src 'none'; form-action 'none'; frame-ancestors 'self'";
+
+/// Each app has a process of its own, where the browser knows this header: an app that never rests
+/// holds up no other, and none reads another's memory.
+const ISOLATION: (&str, &str) = ("document-isolation-policy", "isolate-and-credentialless");
 
 /// `GET /api/v1/mcp-app-proxy`.
 #[must_use]
@@ -25,6 +29,12 @@ pub fn document() -> Response {
         let value = HeaderValue::from_static(value);
         response.headers_mut().insert(name, value);
     }
+    let (name, value) = ISOLATION;
+    let headers = response.headers_mut();
+    headers.insert(
+        HeaderName::from_static(name),
+        HeaderValue::from_static(value),
+    );
     response
 }
 
@@ -45,6 +55,7 @@ mod tests {
         let response = document();
         assert_eq!(response.headers()[CACHE_CONTROL], "no-store");
         assert_eq!(response.headers()[CONTENT_SECURITY_POLICY], POLICY);
+        assert_eq!(response.headers()[ISOLATION.0], ISOLATION.1);
     }
 
     #[test]

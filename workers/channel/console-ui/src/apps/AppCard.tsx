@@ -17,6 +17,7 @@ import { Loading } from "../ui/States.tsx";
 import { AppNotes } from "./AppNotes.tsx";
 import { DecisionDialog } from "./DecisionDialog.tsx";
 import { question, questions, withdraw } from "./decisions.ts";
+import { AppFrame } from "./frame.ts";
 import { AppHost, type Note, type Page } from "./host.ts";
 import { inertOthers } from "./inert.ts";
 import { FIRST_HEIGHT } from "./limits.ts";
@@ -33,9 +34,12 @@ const ENDINGS: Record<string, string> = {
   replaced: "The app was stopped.",
   proxy_gone: "The app was stopped: its frame was loaded again.",
   focus: "The app was stopped: it took the keyboard again and again.",
+  silent: "The app was stopped: it no longer answered.",
   closed: "The app is closed.",
   crowded: "The app was closed to make room for another one.",
 };
+/** A browser keeps the process of frames that are gone for a while; what it never ends would begin in it. */
+const REST_MS = 5000;
 /** Notes that are kept for one view. */
 const MOST_NOTES = 100;
 
@@ -50,6 +54,7 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
   const [ready, setReady] = useState(false);
   const [full, setFull] = useState(false);
   const [folded, setFolded] = useState(false);
+  const [resting, setResting] = useState(false);
   const card = useRef<HTMLElement>(null);
   const place = useRef<HTMLDivElement>(null);
   const host = useRef<AppHost | null>(null);
@@ -60,18 +65,22 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
   }, []);
 
   const open = useCallback(async () => {
-    if (host.current !== null) return;
+    const element = place.current;
+    if (host.current !== null || element === null) return;
     setState({ is: "reading" });
     setNotes([]);
     setHeight(FIRST_HEIGHT);
-    let view: View | null = null;
+    // All of it at once: none of it depends on another.
+    const frame = new AppFrame(element);
+    const opening = apps.open(part);
+    const undo = (): void => {
+      frame.close();
+      opening.then((opened: View) => opened.close()).catch(() => undefined);
+    };
     try {
-      const [about, html] = await Promise.all([apps.record(part), apps.html(part)]);
-      view = await apps.open(part);
-      const element = place.current;
+      const [about, html, opened] = await Promise.all([apps.record(part), apps.html(part), opening]);
       // The page went on while this was read.
-      if (element === null || host.current !== null) return void view.close().catch(() => undefined);
-      const opened = view;
+      if (place.current !== element || host.current !== null) return undo();
       setRecord(about);
       setConnected(opened.connected);
       const page: Page = {
@@ -101,23 +110,27 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
           say(`The app ${name} is open.`);
         },
         ended: (why) => {
-          host.current = null;
           leave(opened.id);
           withdraw(opened.id);
           forget(opened.id);
+          opened.close().catch(() => undefined);
+          if (host.current !== made) return;
+          host.current = null;
           setFull(false);
           setReady(false);
           setState({ is: "over", text: ENDINGS[why] ?? "The app is closed." });
-          opened.close().catch(() => undefined);
+          if (why !== "silent") return;
+          setResting(true);
+          setTimeout(() => setResting(false), REST_MS);
         },
         busy: () => questions.get().length > 0,
       };
-      const made = new AppHost(element, about, html, opened, page);
+      const made: AppHost = new AppHost(element, frame, about, html, opened, page);
       host.current = made;
       enter(opened.id, () => void made.close());
       setState({ is: "open" });
     } catch (error) {
-      if (view !== null) void view.close().catch(() => undefined);
+      undo();
       setState({ is: "failed", text: GONE[error instanceof ApiError ? error.code : ""] ?? sentence(error) });
     }
   }, [part.messageId, part.id, thread, name, note]);
@@ -144,6 +157,17 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
       void host.current?.close();
     };
   }, [open]);
+
+  // Before its place is taken out of the page, so that the app can have its last words.
+  useLayoutEffect(
+    () => () => {
+      const leaving = host.current;
+      if (leaving === null) return;
+      withdraw(leaving.viewId);
+      leaving.part();
+    },
+    [],
+  );
 
   useEffect(
     () =>
@@ -200,7 +224,7 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
       {(state.is === "over" || state.is === "failed") && (
         <div className="app-over" role={state.is === "failed" ? "alert" : "status"}>
           <p dir="auto">{state.text}</p>
-          <button type="button" className="button" onClick={() => void open()}>
+          <button type="button" className="button" disabled={resting} onClick={() => void open()}>
             {state.is === "over" ? "Open it again" : "Try again"}
           </button>
         </div>

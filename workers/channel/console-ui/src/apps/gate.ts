@@ -6,7 +6,7 @@
  * before `initialized`, results before the input). Here an order is the only one there is.
  */
 
-import { DOWNLOAD_BYTES, EARLY_REQUESTS, REQUEST_BYTES, REQUESTS_AT_ONCE, RESULT_BYTES } from "./limits.ts";
+import { DOWNLOAD_BYTES, EARLY_REQUESTS, REQUEST_BYTES, REQUESTS_AT_ONCE, RESULT_BYTES, RESULT_DEPTH } from "./limits.ts";
 import { weigh } from "./json.ts";
 import { revision, type Revision } from "./revision.ts";
 
@@ -48,6 +48,14 @@ export const UNKNOWN_METHOD = -32601;
 
 export function failure(id: Id, code: number, message: string, data?: unknown): Message {
   return { jsonrpc: "2.0", id, error: { code, message, ...(data === undefined ? {} : { data }) } };
+}
+
+/**
+ * True when a view may be sent these parameters, or this result. How many values they have doesn't
+ * matter: an app asks for them, and each takes a byte at least.
+ */
+export function sendable(content: unknown): boolean {
+  return content === undefined || weigh(content, RESULT_BYTES, RESULT_BYTES, RESULT_DEPTH) !== null;
 }
 
 function idOf(value: unknown): Id | null {
@@ -155,7 +163,7 @@ export class Gate {
   outgoing(message: Message): Message | null {
     if (this.phase === "closed") return null;
     if (message.method === undefined) return this.answer(message);
-    if (this.phase !== "ready" || weigh(message, RESULT_BYTES) === null) return null;
+    if (this.phase !== "ready" || !sendable(message.params)) return null;
     switch (message.method) {
       case INPUT:
         if (this.input) return null;
@@ -180,7 +188,7 @@ export class Gate {
   private answer(message: Message): Message | null {
     const { id } = message;
     if (id === undefined || !this.theirs.delete(id)) return null;
-    if (weigh(message, RESULT_BYTES) === null) {
+    if (!sendable(message.result ?? message.error)) {
       return failure(id, REFUSED, "The result is too large.", { code: "app_result_too_large" });
     }
     if (id !== this.initialize || this.phase !== "asked") return message;

@@ -11,12 +11,12 @@ import type { View } from "../api/apps.ts";
 import { AppError } from "../api/apps.ts";
 import { ApiError } from "../api/client.ts";
 import type { AppRecord, Confirmation, Decision } from "../api/types.ts";
-import { AppFrame, type Ending } from "./frame.ts";
+import type { AppFrame, Ending } from "./frame.ts";
 import { guardFocus } from "./focus.ts";
-import { INVALID_PARAMS, REFUSED } from "./gate.ts";
+import { INVALID_PARAMS, REFUSED, sendable } from "./gate.ts";
 import { Height } from "./height.ts";
 import { currentTheme, dimensions, hostContext, MODES, onTheme } from "./hostContext.ts";
-import { FIRST_HEIGHT, MESSAGE_CHARS, MESSAGE_PAUSE_MS, TEARDOWN_MS, WAITING_DECISIONS } from "./limits.ts";
+import { FIRST_HEIGHT, MESSAGE_CHARS, MESSAGE_PAUSE_MS, MISSED_PULSES, PULSE_MS, TEARDOWN_MS, WAITING_DECISIONS } from "./limits.ts";
 import { link } from "./link.ts";
 import { origin, origins } from "./policy.ts";
 import { preview } from "./preview.ts";
@@ -49,6 +49,7 @@ export interface Page {
 }
 
 type Params = Record<string, unknown>;
+const TOO_LARGE = "What the tool was called with, or what came of it, is too large for an app.";
 
 /** An error as the app gets it: fixed words of the server's, and its stable code. */
 function told(error: unknown): ProtocolError {
@@ -64,7 +65,7 @@ function told(error: unknown): ProtocolError {
 const refused = (message: string, code: string): ProtocolError => new ProtocolError(REFUSED, message, { code });
 
 export class AppHost {
-  readonly frame: AppFrame;
+  private readonly frame: AppFrame;
   private readonly bridge: AppBridge;
   private readonly transport: ViewTransport;
   private readonly record: AppRecord;
@@ -81,9 +82,13 @@ export class AppHost {
   private lastMessage = -Infinity;
   private dropped = false;
   private over = false;
+  private missed = 0;
+  private closing: Promise<void> | null = null;
 
-  constructor(place: HTMLElement, record: AppRecord, html: string, view: View, page: Page) {
+  /** The frame stands in `place` and shows nothing yet. */
+  constructor(place: HTMLElement, frame: AppFrame, record: AppRecord, html: string, view: View, page: Page) {
     this.place = place;
+    this.frame = frame;
     this.record = record;
     this.view = view;
     this.page = page;
@@ -100,8 +105,14 @@ export class AppHost {
       if (origin(value) === null) page.note({ kind: "refused", text: `${String(value).slice(0, 300)} is no plain https origin` });
     }
     const clipboard = record.permissions.clipboardWrite !== undefined;
-    this.frame = new AppFrame(
-      place,
+    this.transport = new ViewTransport(frame);
+    this.transport.ondropped = (why) => {
+      if (why === "rate" || why === "too_large") this.dropping();
+    };
+    this.transport.onstorm = () => this.end("storm");
+    this.bridge = this.build(clipboard);
+    void this.bridge.connect(this.transport as never);
+    frame.show(
       {
         html,
         origins: this.origins,
@@ -121,13 +132,6 @@ export class AppHost {
         dropping: () => this.dropping(),
       },
     );
-    this.transport = new ViewTransport(this.frame);
-    this.transport.ondropped = (why) => {
-      if (why === "rate" || why === "too_large") this.dropping();
-    };
-    this.transport.onstorm = () => this.end("storm");
-    this.bridge = this.build(clipboard);
-    void this.bridge.connect(this.transport as never);
     this.watch();
   }
 
@@ -178,10 +182,19 @@ export class AppHost {
     return bridge;
   }
 
-  /** The view is ready: what its tool was called with, and what came of it. */
+  /**
+   * The view is ready: what its tool was called with, and what came of it. What can't be sent is
+   * said, so that the view doesn't wait for it.
+   */
   private async begin(): Promise<void> {
-    await this.bridge.sendToolInput({ arguments: this.record.input });
-    await this.bridge.sendToolResult(this.record.result as never);
+    const { input, result } = this.record;
+    if (sendable({ arguments: input })) await this.bridge.sendToolInput({ arguments: input });
+    if (sendable({ arguments: input }) && sendable(result)) {
+      await this.bridge.sendToolResult(result as never);
+    } else {
+      await this.bridge.sendToolCancelled({ reason: TOO_LARGE });
+      this.page.note({ kind: "dropped", text: TOO_LARGE });
+    }
     this.page.ready();
   }
 
@@ -193,6 +206,11 @@ export class AppHost {
   private watch(): void {
     this.closers.push(guardFocus(this.frame.element, () => this.end("focus")));
     this.closers.push(onTheme(() => this.tell({ theme: currentTheme() })));
+    const language = (): void => this.tell({ locale: navigator.language });
+    addEventListener("languagechange", language);
+    this.closers.push(() => removeEventListener("languagechange", language));
+    const pulse = setInterval(() => this.pulse(), PULSE_MS);
+    this.closers.push(() => clearInterval(pulse));
     const observer = new ResizeObserver(() => {
       const size = { width: this.place.clientWidth, height: this.place.clientHeight };
       const widthChanged = Math.round(size.width) !== Math.round(this.size.width);
@@ -205,6 +223,15 @@ export class AppHost {
     });
     observer.observe(this.place);
     this.closers.push(() => observer.disconnect());
+  }
+
+  /** An app that never rests can't be asked to end; its frame, and the process in it, can go. */
+  private pulse(): void {
+    const answered = this.frame.pulse();
+    // A page that isn't looked at may be slow for reasons of its own.
+    this.missed = answered || document.hidden ? 0 : this.missed + 1;
+    // Its start may take a while, of a browser that is busy as well.
+    if (this.missed >= (this.transport.ready ? MISSED_PULSES : 2 * MISSED_PULSES)) this.end("silent");
   }
 
   /** A mode that the view asked for; what it gets. */
@@ -308,7 +335,19 @@ export class AppHost {
   }
 
   /** Asks the view to end, waits a little, and takes it away. */
-  async close(): Promise<void> {
+  close(): Promise<void> {
+    this.closing ??= this.teardown();
+    return this.closing;
+  }
+
+  /** The same, when its place is about to go. */
+  part(): void {
+    if (this.over) return;
+    this.frame.part();
+    void this.close();
+  }
+
+  private async teardown(): Promise<void> {
     if (this.over) return;
     if (this.transport.ready) {
       // A refusal is an answer, and so is an app that doesn't know the request.

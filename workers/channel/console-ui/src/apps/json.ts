@@ -3,15 +3,14 @@
 import { DEPTH, VALUES } from "./limits.ts";
 
 /**
- * Bytes of the value's JSON; null when it is no plain JSON or is over `most`, too deep or too many.
- * The walk ends as soon as that is known.
+ * Bytes of the value's JSON; null when it is no plain JSON or is over `most` bytes, of more than `values`
+ * values, or nested deeper than `deepest`. The walk ends as soon as that is known.
  */
-export function weigh(value: unknown, most: number): number | null {
+export function weigh(value: unknown, most: number, values = VALUES, deepest = DEPTH): number | null {
   let left = most;
-  let values = VALUES;
   const fits = (one: unknown, depth: number): boolean => {
     values -= 1;
-    if (values < 0 || depth > DEPTH) return false;
+    if (values < 0 || depth > deepest) return false;
     switch (typeof one) {
       case "string":
         left -= one.length + 2;

@@ -4,13 +4,15 @@
 export const REQUEST_BYTES = 64 * 1024;
 /** JSON of a message that an app is sent, in bytes. */
 export const RESULT_BYTES = 1024 * 1024;
+/** Values nested in each other in what an app is sent; the server reads no more. */
+export const RESULT_DEPTH = 128;
 /** A `ui/download-file`, which carries the files, in bytes. */
 export const DOWNLOAD_BYTES = 1024 * 1024;
 /** An app's document in bytes. */
 export const HTML_BYTES = 8 * 1024 * 1024;
-/** Values nested in each other in a message. */
+/** Values nested in each other in a message that an app sends. */
 export const DEPTH = 64;
-/** Values in a message. */
+/** Values in a message that an app sends. */
 export const VALUES = 50_000;
 
 /** Requests that wait for `initialized`, and how long; real apps are too early now and then. */
@@ -24,6 +26,10 @@ export const BURST = 200;
 export const PER_SECOND = 60;
 /** Dropped messages after which the app is stopped. */
 export const STORM = 5000;
+
+/** How often an app is asked for a sign of life, and how often in a row it may stay silent. */
+export const PULSE_MS = 3000;
+export const MISSED_PULSES = 5;
 
 /** How long an app may take to close. */
 export const TEARDOWN_MS = 1500;

@@ -8,8 +8,9 @@ import { Boundary } from "../ui/Boundary.tsx";
 import { Loading } from "../ui/States.tsx";
 import { FileCard } from "./FileCard.tsx";
 
-/** What hosts an app is large, and most answers have none. */
-const AppCard = lazy(() => import("../apps/AppCard.tsx"));
+/** What hosts an app is large, and most answers have none. Called early, it is there in time. */
+export const loadApps = (): Promise<typeof import("../apps/AppCard.tsx")> => import("../apps/AppCard.tsx");
+const AppCard = lazy(loadApps);
 
 export function Parts({ parts }: { parts: Part[] }): ReactNode {
   if (parts.length === 0) return null;

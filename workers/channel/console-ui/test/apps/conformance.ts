@@ -29,6 +29,7 @@ export const REQUIREMENTS: Record<string, string> = {
   H24: "the complete input comes once, before the result, also when it is empty",
   H25: "no partial input comes after the input",
   H26: "the result comes whole",
+  H27: "a view whose result doesn't come is told so",
   H28: "the view is asked before it is removed, and has time to answer",
   H29: "the frame follows size-changed",
   H30: "no mode is switched to that the view did not declare",

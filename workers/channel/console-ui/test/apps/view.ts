@@ -18,9 +18,8 @@ addEventListener("message", ({ data }) => {
   if (data.method === undefined) return waiting.get(data.id)?.(data);
   if (data.id === undefined) return;
   const answer = answers[data.method];
-  post(answer === undefined
-    ? { jsonrpc: "2.0", id: data.id, error: { code: -32601, message: "unknown" } }
-    : { jsonrpc: "2.0", id: data.id, result: answer(data.params) });
+  if (answer === undefined) return post({ jsonrpc: "2.0", id: data.id, error: { code: -32601, message: "unknown" } });
+  Promise.resolve(answer(data.params)).then((result) => post({ jsonrpc: "2.0", id: data.id, result }));
 });
 const until = async (what, ms = 20000) => {
   const end = performance.now() + ms;
@@ -35,7 +34,7 @@ const initialize = (version = "2026-01-26", capabilities = {}) =>
 const start = async (capabilities) => {
   const answer = await initialize(undefined, capabilities);
   say("ui/notifications/initialized");
-  await until(() => seen("ui/notifications/tool-result").length > 0);
+  await until(() => seen("ui/notifications/tool-result").length + seen("ui/notifications/tool-cancelled").length > 0);
   return answer;
 };
 `;

@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { CONFORMANCE, REQUIREMENTS } from "../apps/conformance.ts";
-import { openApp } from "../apps/open.ts";
+import { holds, openApp } from "../apps/open.ts";
+import { PLAIN } from "../apps/view.ts";
+import { RESULT_BYTES } from "../../src/apps/limits.ts";
 import { PATIENCE_MS } from "../page.ts";
 import { setup } from "./setup.ts";
 
@@ -58,6 +60,11 @@ test("what a host owes to a view holds, seen from the view", async () => {
   await card.getByText(/in the app's log/).click();
   lastWords = (await card.getByText("last words").count()) === 1;
   shown("H28", lastWords);
+  // Another one, whose result can't be sent: one that was called off is never kept.
+  it.mock.apps.define("called-off", { html: PLAIN, record: { result: { content: [{ type: "text", text: "x".repeat(RESULT_BYTES) }] } } });
+  const off = await openApp(console, "called-off");
+  await holds(off.frame, "globalThis.initialized !== undefined");
+  shown("H27", (await off.frame.evaluate("heard.map((m) => m.method).filter(Boolean).join()")) === "ui/notifications/tool-input,ui/notifications/tool-cancelled");
   const all = Object.keys(REQUIREMENTS);
   process.stdout.write(`# conformance: ${all.filter((id) => passed.has(id)).length} of ${all.length} applicable requirements\n`);
   assert.deepEqual(report.failed, {});

@@ -3,11 +3,11 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { PROXY_POLICY } from "../../mock/apps.ts";
-import { Gate, type Message } from "../../src/apps/gate.ts";
+import { PROXY_ISOLATION, PROXY_POLICY } from "../../mock/apps.ts";
+import { Gate, sendable, type Message } from "../../src/apps/gate.ts";
 import { clamped, Height } from "../../src/apps/height.ts";
 import { Rate, weigh } from "../../src/apps/json.ts";
-import { HEIGHT_CHANGES, MAX_HEIGHT, MIN_HEIGHT, RESULT_BYTES } from "../../src/apps/limits.ts";
+import { HEIGHT_CHANGES, MAX_HEIGHT, MIN_HEIGHT, RESULT_BYTES, RESULT_DEPTH } from "../../src/apps/limits.ts";
 import { link } from "../../src/apps/link.ts";
 import { document as appDocument, granted, innerPolicy, opening, origin, origins, within } from "../../src/apps/policy.ts";
 import { bounded, cut, preview, PREVIEW_BYTES, REDACTED } from "../../src/apps/preview.ts";
@@ -88,6 +88,8 @@ test("the mock and the worker serve the proxy under the same policy", () => {
   const worker = readFileSync(new URL("../../../src/console/proxy.rs", import.meta.url), "utf8");
   const policy = /const POLICY: &str = "([^"]*)"/.exec(worker)?.[1]?.replace(/\\\n\s*/g, "");
   assert.equal(policy, PROXY_POLICY);
+  const isolation = /const ISOLATION: \(&str, &str\) = \("document-isolation-policy", "([^"]*)"\)/.exec(worker)?.[1];
+  assert.equal(isolation, PROXY_ISOLATION);
 });
 
 test("a revision is one of two, or the newest for who speaks a newer one", () => {
@@ -133,6 +135,19 @@ test("only plain JSON of a bounded size is weighed", () => {
   }
   assert.equal(weigh("x".repeat(98), 100), 100);
   assert.equal(weigh("x".repeat(99), 100), null);
+});
+
+test("what an app is sent may be deep and of many values, and is bounded in bytes", () => {
+  assert.ok(sendable(undefined) && sendable({ many: Array.from({ length: 300_000 }, () => 1) }));
+  const deep = (levels: number): unknown => {
+    let value: unknown = 1;
+    for (let n = 0; n < levels; n += 1) value = [value];
+    return value;
+  };
+  assert.ok(sendable(deep(RESULT_DEPTH)) && !sendable(deep(RESULT_DEPTH + 1)));
+  assert.ok(sendable("x".repeat(RESULT_BYTES - 2)) && !sendable("x".repeat(RESULT_BYTES - 1)));
+  // What it sends itself stays less.
+  assert.equal(weigh(deep(65), 1000), null);
 });
 
 test("messages beyond the burst are dropped, and counted", () => {
