@@ -6,6 +6,7 @@
  */
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
 import type { Frame, Locator } from "playwright-core";
 import { decide, frameOf, holds } from "../apps/open.ts";
@@ -56,6 +57,50 @@ test("a tool's app opens, and calls what it may once that was allowed", async ()
   const wrong = await ask(frame, 9005, "tools/call", { name: "reroll", arguments: { count: "many" } });
   assert.equal(wrong.error?.code, -32602);
   assert.equal(await page.getByRole("dialog").count(), 0);
+  // What it didn't get stands beside it: of its page, and of what it asked for.
+  await card.getByText(/things were not given to this app/).click();
+  await card.getByText("connections to https://dice.example: not on the host's list").waitFor();
+  await card.getByText("tools/call dice_odds").waitFor();
+  await card.getByText("resources/read").waitFor();
+  clean(console);
+});
+
+test("its files are saved once that was allowed, under mended names", async () => {
+  const { page } = console;
+  const { frame } = await opened();
+  const bytes = Buffer.from([0, 255, 10, 13, 7]);
+  const file = { type: "resource", resource: { uri: "file:///odds/..%2f.six%2e\u202egnp.bin", mimeType: "application/octet-stream", blob: bytes.toString("base64") } };
+  const no = ask(frame, 9011, "ui/download-file", { contents: [file] });
+  await decide(page, "Don't allow");
+  assert.equal((await no).error?.data?.code, "app_declined");
+  const yes = ask(frame, 9012, "ui/download-file", { contents: [file] });
+  await page.getByRole("dialog", { name: "Save files of the app?" }).getByText("_.six._gnp.bin").waitFor();
+  const [download] = await Promise.all([page.waitForEvent("download"), decide(page, "Save")]);
+  assert.deepEqual((await yes).result, {});
+  assert.equal(download.suggestedFilename(), "_.six._gnp.bin");
+  assert.deepEqual(readFileSync(await download.path()), bytes);
+  const linked = await ask(frame, 9013, "ui/download-file", { contents: [{ type: "resource_link", uri: "https://dice.example/x", name: "x" }] });
+  assert.equal(linked.error?.data?.code, "app_request_invalid");
+  const large = await ask(frame, 9014, "ui/download-file", { contents: [{ type: "resource", resource: { uri: "file:///x", text: "x".repeat(1024 * 1024) } }] });
+  assert.equal(large.error?.data?.code, "app_request_too_large");
+  clean(console);
+});
+
+test("its message waits in the composer, and is sent by the person", async () => {
+  const { page } = console;
+  const { frame } = await opened();
+  const turns = await page.locator("article.user").count();
+  await page.evaluate("document.activeElement.blur()");
+  const answer = await ask(frame, 9021, "ui/message", { role: "user", content: [{ type: "text", text: "[[mock:text again]]" }] });
+  assert.deepEqual(answer.result, {});
+  const note = page.getByRole("list", { name: "From apps" });
+  await note.waitFor();
+  assert.equal(await console.field.inputValue(), "[[mock:text again]]");
+  const soon = await ask(frame, 9022, "ui/message", { role: "user", content: [{ type: "text", text: "and again" }] });
+  assert.equal(soon.error?.data?.code, "app_rate_limited");
+  assert.equal(await page.locator("article.user").count(), turns);
+  await note.getByRole("button", { name: /^Leave out the text of / }).click();
+  assert.equal(await console.field.inputValue(), "");
   clean(console);
 });
 

@@ -13,6 +13,11 @@ import { FIXTURES } from "./fixtures.ts";
 
 /** How long an app is looked at. */
 const WATCHED_MS = 6000;
+/**
+ * How long one may take to start: a browser, four servers and a daemon on a machine that runs other
+ * tests as well.
+ */
+const START_MS = 4 * PATIENCE_MS;
 let console: Console;
 
 before(async () => {
@@ -20,6 +25,7 @@ before(async () => {
   const login = process.env["CONSOLE_LOGIN"];
   assert.ok(origin && login, "CONSOLE_URL and CONSOLE_LOGIN say where the console is");
   console = await Console.open(origin.replace(/\/$/, ""), login);
+  console.context.setDefaultTimeout(START_MS);
 });
 after(close);
 
@@ -60,7 +66,7 @@ for (const name of names) {
     const card = console.answer.getByRole("article", { name: /^App / });
     await card.waitFor();
     const dialog = page.getByRole("dialog");
-    const end = Date.now() + PATIENCE_MS;
+    const end = Date.now() + START_MS;
     let watched: number | null = null;
     let readyMs: number | null = null;
     while (Date.now() < (watched ?? end)) {
