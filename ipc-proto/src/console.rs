@@ -459,6 +459,44 @@ pub enum Look {
         /// From an earlier page.
         cursor: Option<String>,
     },
+    /// As `monoctl continuations show`.
+    Continuation {
+        /// Which.
+        id: String,
+    },
+    /// The text of a delivered capture, which `monoctl` never prints.
+    CapturedText {
+        /// Of which.
+        id: String,
+    },
+}
+
+/// What an operator does in the console: nothing but what becomes of a continuation (spec s1, "Health
+/// and recovery"). No destination is ever named.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Act {
+    /// As `monoctl continuations retry`.
+    RetryContinuation {
+        /// Which.
+        id: String,
+        /// Even where nobody knows whether it was delivered.
+        allow_unknown: bool,
+    },
+    /// As `monoctl continuations cancel`.
+    CancelContinuation {
+        /// Which.
+        id: String,
+    },
+    /// As `monoctl continuations resolve`.
+    ResolveContinuation {
+        /// Which.
+        id: String,
+        /// `delivered`, `not_delivered` or `dead_lettered`.
+        kind: String,
+        /// The receipt, where it was delivered.
+        delivery_id: Option<String>,
+    },
 }
 
 #[cfg(test)]

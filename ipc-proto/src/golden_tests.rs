@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::chat::{Failover, Usage};
-use crate::console::{Look, Order};
+use crate::console::{Act, Look, Order};
 use crate::edges::control::{
     EdgeName, FromWorker, Peer, Probe, Refusal, RunScope, RunStatus, SandboxReport, StartRun,
     ToWorker, Trigger,
@@ -506,6 +506,24 @@ fn vectors() -> Vectors {
 
 #[test]
 fn version_1_is_frozen() {
+    all.add(vec![
+        FromWorker::Look {
+            at: Look::CapturedText { id: text("c") },
+        },
+        FromWorker::Act {
+            act: Act::ResolveContinuation {
+                id: text("c"),
+                kind: text("delivered"),
+                delivery_id: Some(text("m1")),
+            },
+        },
+    ]);
+    all.add(vec![RunEvent::Background {
+        continuations: vec![text("c")],
+    }]);
+    all.add(vec![continuation::Reply::Activated {
+        continuations: vec![text("c")],
+    }]);
     let now: String = vectors()
         .0
         .iter()

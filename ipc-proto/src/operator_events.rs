@@ -56,6 +56,9 @@ pub fn frame(event: RunEvent) -> Option<Frame> {
         RunEvent::Warning { code, message } => {
             json!({ "type": "runtime_warning", "code": code, "message": message })
         }
+        RunEvent::Background { continuations } => json!({
+            "type": "runtime_telemetry", "kind": "background_work", "continuations": continuations
+        }),
         RunEvent::Part { .. } | RunEvent::Finish { .. } | RunEvent::Failed { .. } => return None,
     };
     event_frame(told)
@@ -85,6 +88,12 @@ mod tests {
         let (run, usage) = (RunId::parse("run-1").unwrap(), Usage::default());
         for (event, kind) in [
             (RunEvent::Started { run }, "runtime_telemetry"),
+            (
+                RunEvent::Background {
+                    continuations: vec![s("c")],
+                },
+                "runtime_telemetry",
+            ),
             (RunEvent::Thought { text: s("x") }, "assistant_thought"),
             (
                 RunEvent::ToolStarted {

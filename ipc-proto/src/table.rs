@@ -156,6 +156,7 @@ pub const RULES: &[Rule] = &[
     rule(0x014c, "Look", CONSOLE, Serving, MANY, (0, 0)),
     rule(0x014d, "StartClaimingServer", BRIDGE, Serving, MANY, (0, 0)),
     rule(0x014e, "Health", CONTINUATION, Serving, MANY, (0, 0)),
+    rule(0x0150, "Act", CONSOLE, Serving, MANY, (0, 0)),
     // store
     rule(0x0201, "BeginRun", RUN, Serving, ONCE, (0, 0)),
     rule(0x0202, "ToolStarted", RUN, Serving, MANY, (0, 0)),
@@ -257,6 +258,7 @@ pub const RULES: &[Rule] = &[
     rule(0x060b, "Part", RUN, Serving, MANY, (0, 1)),
     rule(0x060c, "Finish", RUN, Serving, ONCE, (0, 1)),
     rule(0x060d, "Failed", RUN, Serving, ONCE, (0, 0)),
+    rule(0x060e, "Background", RUN, Serving, ONCE, (0, 0)),
     // bench
     rule(0x0701, "Echo", Senders::Anyone, Serving, MANY, (0, 0)),
     rule(0x0781, "Echoed", Senders::Anyone, Serving, MANY, (0, 0)),
@@ -271,6 +273,7 @@ pub const RULES: &[Rule] = &[
     rule(0x0982, "Closed", CONTINUATION, Serving, MANY, (0, 0)),
     rule(0x0983, "Settled", CONTINUATION, Serving, MANY, (0, 0)),
     rule(0x0984, "Operated", CONTINUATION, Serving, MANY, (0, 1)),
+    rule(0x0985, "Activated", CONTINUATION, Serving, MANY, (0, 0)),
     // delivery
     rule(0x0a01, "Reach", CONTINUATION, Serving, MANY, (0, 0)),
     rule(0x0a02, "Deliver", CONTINUATION, Serving, MANY, (0, 1)),

@@ -116,6 +116,11 @@ pub enum Order {
         /// Which.
         id: String,
     },
+    /// The text of a delivered capture, and of nothing else.
+    Captured {
+        /// Of which.
+        id: String,
+    },
     /// Once more.
     Retry {
         /// Which.
@@ -181,13 +186,19 @@ messages! {
             /// Claims of this run that are not at their end.
             active: u32,
         } = 0x0982,
-        /// Answers `Pin`, `Activate` and `Abandon`.
+        /// Answers `Pin` and `Abandon`.
         Settled = 0x0983,
         /// Answers `Operate`.
         Operated {
             /// JSON.
             result: Body,
         } = 0x0984,
+        /// Answers `Activate`.
+        Activated {
+            /// Ids of the run's claims that were not over, at most
+            /// [`MAX_BACKGROUND`](crate::edges::events::MAX_BACKGROUND).
+            continuations: Vec<String>,
+        } = 0x0985,
     }
 }
 

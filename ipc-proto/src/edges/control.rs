@@ -253,12 +253,12 @@ messages! {
             /// What.
             order: crate::console::Order,
         } = 0x010a,
-        /// Answers `Look`. One descriptor when it is large.
+        /// Answers `Look` and `Act`. One descriptor when it is large.
         Seen {
             /// JSON, as `monoctl` prints it.
             body: Body,
         } = 0x0187,
-        /// Answers `Look`.
+        /// Answers `Look` and `Act`.
         NotSeen {
             /// Why.
             refusal: Refusal,
@@ -368,5 +368,10 @@ messages! {
             /// JSON, as [`crate::edges::continuation::Order::Health`] answers. Inline.
             health: Body,
         } = 0x014e,
+        /// An operator does something in the console.
+        Act {
+            /// What.
+            act: crate::console::Act,
+        } = 0x0150,
     }
 }

@@ -9,6 +9,9 @@ use crate::messages;
 /// Largest text piece of one event in bytes.
 pub const MAX_PIECE: usize = 32 * 1024;
 
+/// Most continuations that one turn names; it may have begun more.
+pub const MAX_BACKGROUND: usize = 64;
+
 messages! {
     /// Events of one run, in order; the last is `Finish` or `Failed`.
     pub enum RunEvent, descriptors 1 {
@@ -111,6 +114,12 @@ messages! {
             /// One sentence for the person.
             message: String,
         } = 0x060d,
+        /// The turn is committed, and work that it began goes on: each answer comes later, by itself.
+        /// Once, right before `Finish`.
+        Background {
+            /// Ids of the continuations, at most [`MAX_BACKGROUND`].
+            continuations: Vec<String>,
+        } = 0x060e,
     }
 }
 

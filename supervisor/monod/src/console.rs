@@ -3,10 +3,10 @@
 
 use crate::input::ProcessId;
 use crate::operator::{Asker, answer};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Supervisor, printable};
 use ipc_proto::admin::Admin;
 use ipc_proto::channel::{Fault, Responder};
-use ipc_proto::console::{Look, Order};
+use ipc_proto::console::{Act, Look, Order};
 use ipc_proto::edges::continuation::Order as Wanted;
 use ipc_proto::edges::control::{Refusal, ToWorker};
 use ipc_proto::{Body, Role};
@@ -154,18 +154,10 @@ impl Supervisor {
         })
     }
 
-    /// The console wants to see something of the daemon: what `monoctl` shows, read-only.
+    /// The console wants to see something of the daemon: what `monoctl` shows.
     pub(crate) fn look(&mut self, process: ProcessId, request: u64, at: Look) {
-        if self.orders.looks >= MAX_LOOKS {
-            let fault = Fault::new("busy", "too many looks at once");
-            self.orders.looks += 1;
-            return self.looked(process, request, Err(fault));
-        }
-        self.orders.looks += 1;
-        let asker = Asker::Console {
-            process,
-            request,
-            tell: self.tell.clone(),
+        let Some(asker) = self.asker(process, request) else {
+            return;
         };
         match at {
             Look::Status if !self.orders.may_see_status(Instant::now()) => {
@@ -189,7 +181,38 @@ impl Supervisor {
             Look::Continuations { limit, cursor } => {
                 self.operate_continuations(&Wanted::List { limit, cursor }, asker);
             }
+            Look::Continuation { id } => {
+                self.operate_continuations(&Wanted::Show { id }, asker);
+            }
+            Look::CapturedText { id } => {
+                self.operate_continuations(&Wanted::Captured { id }, asker);
+            }
         }
+    }
+
+    /// An operator does something in the console.
+    pub(crate) fn act(&mut self, process: ProcessId, request: u64, act: Act) {
+        let Some(asker) = self.asker(process, request) else {
+            return;
+        };
+        let (what, order) = wanted(act);
+        tracing::info!("an operator of the console {what}");
+        self.operate_continuations(&order, asker);
+    }
+
+    /// Whom to answer; nobody when too much is under way, and the console is told so.
+    fn asker(&mut self, process: ProcessId, request: u64) -> Option<Asker> {
+        self.orders.looks += 1;
+        if self.orders.looks > MAX_LOOKS {
+            let fault = Fault::new("busy", "too many looks at once");
+            self.looked(process, request, Err(fault));
+            return None;
+        }
+        Some(Asker::Console {
+            process,
+            request,
+            tell: self.tell.clone(),
+        })
     }
 
     /// Gives the console what it wanted to see.
@@ -216,6 +239,39 @@ impl Supervisor {
     }
 }
 
+/// What the continuation worker is told, and how the log says it.
+fn wanted(act: Act) -> (String, Wanted) {
+    match act {
+        Act::RetryContinuation { id, allow_unknown } => {
+            let may = if allow_unknown {
+                ", though nobody knows whether it was delivered"
+            } else {
+                ""
+            };
+            let said = format!("retries the continuation {}{may}", printable(&id));
+            (said, Wanted::Retry { id, allow_unknown })
+        }
+        Act::CancelContinuation { id } => {
+            let said = format!("cancels the continuation {}", printable(&id));
+            (said, Wanted::Cancel { id })
+        }
+        Act::ResolveContinuation {
+            id,
+            kind,
+            delivery_id,
+        } => {
+            let (shown, how) = (printable(&id), printable(&kind));
+            let said = format!("resolves the continuation {shown} as {how}");
+            let order = Wanted::Resolve {
+                id,
+                kind,
+                delivery_id,
+            };
+            (said, order)
+        }
+    }
+}
+
 /// What a browser of this machine calls the console by.
 fn host_of(bound: Option<SocketAddr>, allowed: &[String]) -> String {
     match (bound, allowed.first()) {
@@ -238,6 +294,35 @@ mod tests {
         assert!(orders.may_see_status(start) && !orders.may_see_status(early));
         assert!(orders.may_see_status(start + STATUS_PAUSE));
         assert!(!orders.may_see_status(start + STATUS_PAUSE));
+    }
+
+    #[test]
+    fn what_an_operator_does_is_an_order_and_a_line_of_the_log() {
+        let id = || "c\n1".to_owned();
+        let retry = |allow_unknown| Act::RetryContinuation {
+            id: id(),
+            allow_unknown,
+        };
+        let (calm, order) = wanted(retry(false));
+        let expected = Wanted::Retry {
+            id: id(),
+            allow_unknown: false,
+        };
+        assert_eq!(order, expected);
+        let (warned, _) = wanted(retry(true));
+        assert!(warned.starts_with(&calm) && warned.ends_with("was delivered"));
+        let cancel = Act::CancelContinuation { id: id() };
+        let resolve = Act::ResolveContinuation {
+            id: id(),
+            kind: "not\ndelivered".into(),
+            delivery_id: None,
+        };
+        for said in [calm, warned, wanted(cancel).0, wanted(resolve).0] {
+            assert!(
+                !said.contains('\n') && said.contains("continuation c"),
+                "{said}"
+            );
+        }
     }
 
     #[test]

@@ -419,6 +419,7 @@ impl Supervisor {
             FromWorker::Operated { body } => self.operated(id, request, Ok(body), fds),
             FromWorker::NotOperated { refusal } => self.operated(id, request, Err(refusal), fds),
             FromWorker::Look { at } => self.look(id, request, at),
+            FromWorker::Act { act } => self.act(id, request, act),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The control channel after the handshake: grants in, wishes out, heartbeats between.
 
 use ipc_proto::channel::Fault;
-use ipc_proto::console::{Look, Order};
+use ipc_proto::console::{Act, Look, Order};
 use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::{
     EdgeName, FromWorker, MAX_TURN_INPUT, Peer, Refusal, RunScope, RunStatus, StartRun, ToWorker,
@@ -320,7 +320,19 @@ impl Control {
     /// # Errors
     /// [`ControlError::Refused`] with the fixed code that `monoctl` would get.
     pub async fn look(&self, at: Look) -> Result<serde_json::Value, ControlError> {
-        match self.ask(&FromWorker::Look { at }, &[]).await? {
+        self.see(&FromWorker::Look { at }).await
+    }
+
+    /// Does for an operator (the console) what `monoctl` would, and gives what that would print.
+    ///
+    /// # Errors
+    /// As [`Control::look`].
+    pub async fn act(&self, act: Act) -> Result<serde_json::Value, ControlError> {
+        self.see(&FromWorker::Act { act }).await
+    }
+
+    async fn see(&self, wish: &FromWorker) -> Result<serde_json::Value, ControlError> {
+        match self.ask(wish, &[]).await? {
             (ToWorker::Seen { body }, mut fds) => Ok(body.unpack_json(&mut fds, MAX_SEEN)?),
             (ToWorker::NotSeen { refusal }, _) => Err(Fault {
                 code: refusal.code,

@@ -286,11 +286,11 @@ pub trait Claims {
     /// # Errors
     /// When the worker is lost, or refuses.
     async fn pin(&self, origin: &Origin) -> Result<(), Lost>;
-    /// The turn is committed.
+    /// The turn is committed; gives the ids of what goes on.
     ///
     /// # Errors
     /// When the worker is lost: it then asks the store.
-    async fn activate(&self) -> Result<(), Lost>;
+    async fn activate(&self) -> Result<Vec<String>, Lost>;
     /// The turn won't be committed.
     ///
     /// # Errors

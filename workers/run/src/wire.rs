@@ -371,8 +371,15 @@ impl Claims for Wire {
         self.settle(continuation::Request::Pin { origin }, fd).await
     }
 
-    async fn activate(&self) -> Result<(), Lost> {
-        self.settle(continuation::Request::Activate, None).await
+    async fn activate(&self) -> Result<Vec<String>, Lost> {
+        match self
+            .ask_continuation(continuation::Request::Activate, None)
+            .await?
+        {
+            None => Ok(vec![]),
+            Some(continuation::Reply::Activated { continuations }) => Ok(continuations),
+            Some(other) => Err(broken(CONTINUATION, format!("{other:?}"))),
+        }
     }
 
     async fn abandon(&self) -> Result<(), Lost> {

@@ -163,8 +163,8 @@ impl Claims for WordsOnly {
         Ok(())
     }
 
-    async fn activate(&self) -> Result<(), Lost> {
-        Ok(())
+    async fn activate(&self) -> Result<Vec<String>, Lost> {
+        Ok(vec![])
     }
 
     async fn abandon(&self) -> Result<(), Lost> {

@@ -239,6 +239,7 @@ impl<'a> View<'a> {
                 safe_line(&message, 400),
                 safe_line(&code, 100)
             )),
+            RunEvent::Background { continuations } => self.background(&continuations),
             RunEvent::Started { .. }
             | RunEvent::Thought { .. }
             | RunEvent::UsageUpdate { .. }
@@ -246,6 +247,17 @@ impl<'a> View<'a> {
             | RunEvent::Finish { .. }
             | RunEvent::Failed { .. } => Ok(()),
         }
+    }
+
+    /// Work goes on, and its answer comes later: how to see where it stands.
+    fn background(&mut self, continuations: &[String]) -> Result<(), CtlError> {
+        for id in continuations {
+            let id = shell_word(&safe_line(id, 256));
+            self.screen.aside(&format!(
+                "~ background work goes on; `monoctl continuations show {id}` tells how it stands"
+            ))?;
+        }
+        Ok(())
     }
 
     /// What was shown can't be unshown. When the new text goes on where the old one ended, so does

@@ -242,6 +242,11 @@ export function script(prompt: string, message: string, at: number): Script {
           { type: "failure", code: "too_large", name: "movie.mkv", message: "The file is larger than 20 MiB, so it was not attached." },
         ],
       };
+    case "background": {
+      const id = prompt.split(" ")[1] ?? "";
+      const activity: Activity = { id: "b1", kind: "status", name: "background_work", arguments: JSON.stringify([id]), text: "Work goes on in the background.", startedAt: at, endedAt: at };
+      return { ...plain, frames: [...words("I have started it.", 5), { after: 5, frame: { type: "event", activity } }] };
+    }
     case "fail":
       return {
         ...plain,

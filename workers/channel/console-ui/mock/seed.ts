@@ -29,4 +29,5 @@ export function seed(mock: Mock): void {
   mock.addTurn(old.id, "Keep this.", "Kept.");
   const many = mock.addThread({ title: "A thread with a long history", updatedAt: Date.now() - 40 * day });
   for (let n = 1; n <= 60; n += 1) mock.addTurn(many.id, `Question ${n}`, `Answer ${n}.`);
+  mock.continuations.seed();
 }

@@ -12,6 +12,7 @@ import type { AddressInfo } from "node:net";
 import { extname, join, normalize } from "node:path";
 import type { Attachment, Failure, Frame, Hint, Message, MessageStatus, Session, Thread } from "../src/api/types.ts";
 import { MockApps } from "./apps.ts";
+import { MockContinuations } from "./continuations.ts";
 import * as operator from "./operator.ts";
 import { script, type Kept, type Script } from "./replies.ts";
 
@@ -72,6 +73,7 @@ export class Mock {
   readonly uploads = new Map<string, Attachment & { sha256?: string }>();
   readonly sessions = new Map<string, Session>();
   readonly apps = new MockApps();
+  readonly continuations = new MockContinuations();
   private readonly hints = new Set<ServerResponse>();
   private readonly streams = new Set<ServerResponse>();
   private readonly tokens = new Set<string>();
@@ -161,6 +163,23 @@ export class Mock {
     const base = { attachments: [], parts: [], activity: [], createdAt: at ?? this.now() };
     messages.push({ ...base, id: `m${randomUUID().slice(0, 8)}`, role: "user", text, status: "succeeded" });
     messages.push({ ...base, id: `m${randomUUID().slice(0, 8)}`, role: "assistant", text: answer, status: "succeeded" });
+  }
+
+  /** The answer of background work, which comes by itself. */
+  answerLater(threadId: string, continuation: string, text: string): void {
+    const { thread, messages } = this.entry(threadId);
+    const now = this.now();
+    const id = `m${randomUUID().slice(0, 8)}`;
+    const activity = [{ id: `${id}-a`, kind: "status" as const, name: "background_task", arguments: JSON.stringify([continuation]), text: "The background task has ended.", startedAt: now, endedAt: now }];
+    messages.push({ id, role: "assistant", createdAt: now, text, status: "succeeded", attachments: [], parts: [], activity });
+    const record = this.continuations.records.find((one) => one.continuationId === continuation);
+    if (record !== undefined) {
+      record.state = "delivered";
+      record.receipt = { kind: "delivered", deliveredAt: new Date(now).toISOString(), channelId: `web:${threadId}`, deliveryId: id, historyRecorded: true };
+    }
+    Object.assign(thread, { updatedAt: now, unread: true });
+    this.hint({ kind: "thread", id: threadId });
+    this.hint({ kind: "threads" });
   }
 
   private entry(id: string): { thread: Thread; messages: Message[]; replies: Map<string, Reply> } {
@@ -260,6 +279,13 @@ export class Mock {
     session: string,
   ): Promise<void> {
     const [root, id, what, rest, ...more] = path.split("/").slice(1).map(decodeURIComponent);
+    if (root === "operator" && id?.startsWith("continuation") === true) {
+      const path = [id, what, rest].filter((part) => part !== undefined);
+      const answer = await this.continuations.answer(method, path, query, () => body(request));
+      if ("refused" in answer) throw new Refusal(...answer.refused);
+      if (method !== "GET") this.hint({ kind: "status" });
+      return send(response, 200, answer.value);
+    }
     if (root === "mcp-app-proxy") return this.apps.proxy(response);
     if (root === "messages" && what === "apps") return this.app(method, id ?? "", rest ?? "", more, request, response);
     const route = `${method} ${root}${id === undefined ? "" : "/:id"}${what === undefined ? "" : `/${what}`}`;
@@ -448,8 +474,12 @@ export class Mock {
       attachments: [],
     };
     entry.messages.push(message, reply);
+    // Its work goes on when the turn is over.
+    const work = /^background\b/.test(text) ? this.continuations.add("claimed", { taskKey: `work of ${id}`, createdAt: new Date().toISOString() }) : null;
+    if (work !== null) this.continuations.records.unshift(...this.continuations.records.splice(-1));
     this.apps.consume(asked["apps"]);
-    entry.replies.set(reply.id, { message: reply, prompt: text, frames: [], readers: new Set(), over: false, stop: null });
+    const prompt = work === null ? text : `background ${work.continuationId}`;
+    entry.replies.set(reply.id, { message: reply, prompt, frames: [], readers: new Set(), over: false, stop: null });
     if (!entry.thread.titleLocked && entry.thread.title === "") entry.thread.title = text.slice(0, 80);
     entry.thread.updatedAt = this.now();
     this.next(id);

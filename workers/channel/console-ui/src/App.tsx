@@ -25,6 +25,8 @@ import { Link } from "./ui/Link.tsx";
 const SearchPage = lazy(() => import("./pages/SearchPage.tsx"));
 const RunsPage = lazy(() => import("./pages/RunsPage.tsx"));
 const RunPage = lazy(() => import("./pages/RunPage.tsx"));
+const ContinuationsPage = lazy(() => import("./pages/ContinuationsPage.tsx"));
+const ContinuationPage = lazy(() => import("./pages/ContinuationPage.tsx"));
 const WorkersPage = lazy(() => import("./pages/WorkersPage.tsx"));
 const FilesPage = lazy(() => import("./pages/FilesPage.tsx"));
 const SettingsPage = lazy(() => import("./pages/SettingsPage.tsx"));
@@ -72,6 +74,8 @@ function titleOf(route: Route): string {
       return "Thread";
     case "run":
       return "Run";
+    case "continuation":
+      return "Continuation";
     case "missing":
       return "Not found";
     default:
@@ -184,6 +188,10 @@ function Page({ route, bootstrap }: { route: Route; bootstrap: Bootstrap }): Rea
       return <RunsPage />;
     case "run":
       return <RunPage key={route.id} id={route.id} />;
+    case "continuations":
+      return <ContinuationsPage />;
+    case "continuation":
+      return <ContinuationPage key={route.id} id={route.id} />;
     case "workers":
       return <WorkersPage />;
     case "files":

@@ -18,6 +18,7 @@ import { useNow } from "./ui/Time.tsx";
 const PAGES: { page: Route["page"]; to: string; icon: IconName; label: string }[] = [
   { page: "workers", to: "/workers", icon: "shield", label: "Workers" },
   { page: "runs", to: "/runs", icon: "run", label: "Runs" },
+  { page: "continuations", to: "/continuations", icon: "clock", label: "Continuations" },
   { page: "files", to: "/files", icon: "file", label: "Files" },
   { page: "settings", to: "/settings", icon: "settings", label: "Settings" },
 ];
@@ -90,7 +91,7 @@ export function Sidebar({
             key={one.page}
             to={one.to}
             className="nav-item"
-            aria-current={page === one.page || (page === "run" && one.page === "runs") ? "page" : undefined}
+            aria-current={page === one.page || `${page}s` === one.page ? "page" : undefined}
           >
             <Icon name={one.icon} /> {one.label}
           </Link>

@@ -55,9 +55,22 @@ impl ApiError {
 impl From<Fault> for ApiError {
     fn from(fault: Fault) -> Self {
         let status = match fault.code.as_str() {
-            "invalid_request" => 400,
-            "not_found" => 404,
-            "running" | "queue_full" | "conflict" => 409,
+            "invalid_request"
+            | "invalid_page_limit"
+            | "invalid_page_cursor"
+            | "invalid_resolution" => 400,
+            "not_found" | "not_enabled" => 404,
+            "running"
+            | "queue_full"
+            | "conflict"
+            | "delivery_unknown"
+            | "not_retryable"
+            | "synthesis_not_retryable"
+            | "already_terminal"
+            | "continuation_in_flight"
+            | "not_delivery_unknown"
+            | "resolution_in_progress" => 409,
+            "continuation_expired" => 410,
             "storage_full" | "disk_full" => 507,
             "busy" => 429,
             _ => 503,

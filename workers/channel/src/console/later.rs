@@ -3,13 +3,12 @@
 use super::error::ApiError;
 use super::hints::{Hint, Hints};
 use super::keeper::Keeper;
-use super::turns::now;
+use super::live::{BackgroundWork, background};
+use super::turn::now;
 use crate::later::{Later, Presented, not_posted, posted};
 use futures_util::future::BoxFuture;
 use ipc_proto::ConversationId;
-use ipc_proto::console::{
-    Activity, ActivityKind, Ask, Author, MAX_TITLE, Message, Standing, Thread, ThreadView,
-};
+use ipc_proto::console::{Ask, Author, MAX_TITLE, Message, Standing, Thread, ThreadView};
 use ipc_proto::edges::delivery::{Obstacle, Reply};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -78,6 +77,12 @@ fn refused(error: &ApiError) -> Reply {
     not_posted(obstacle, &error.code, error.message.clone())
 }
 
+/// The continuation that a delivery is the answer of, as its key says.
+fn of_continuation(key: &str) -> Vec<String> {
+    let id = key.strip_prefix("continuation:");
+    id.map(str::to_owned).into_iter().collect()
+}
+
 fn message(key: &str, text: String, now: i64) -> Message {
     let digest = Sha256::digest(key.as_bytes());
     let id: String = digest[..16].iter().map(|b| format!("{b:02x}")).collect();
@@ -90,19 +95,12 @@ fn message(key: &str, text: String, now: i64) -> Message {
         run_id: None,
         attachments: vec![],
         parts: vec![],
-        activity: vec![Activity {
-            id: format!("{id}-a"),
-            kind: ActivityKind::Status,
-            name: Some("background_task".to_owned()),
-            title: None,
-            arguments: None,
-            result: None,
-            is_error: false,
-            started_at: now,
-            ended_at: Some(now),
-            truncated: false,
-            text: Some("The background task has ended.".to_owned()),
-        }],
+        activity: vec![background(
+            format!("{id}-a"),
+            BackgroundWork::Ended,
+            &of_continuation(key),
+            now,
+        )],
         failure: None,
         usage: None,
         truncated: false,
@@ -180,6 +178,11 @@ mod tests {
         assert_eq!(one.id, again.id);
         assert_ne!(one.id, message("l", "a".into(), 1).id);
         assert!(one.id.len() == 32 && one.status == Standing::Succeeded);
+        assert_eq!(one.activity[0].arguments, None);
+        // A page finds the way from an answer to what it is the answer of.
+        let answer = message("continuation:c1", "a".into(), 1);
+        let ids = answer.activity[0].arguments.as_deref();
+        assert_eq!(ids, Some(r#"["c1"]"#));
     }
 
     #[test]

@@ -268,6 +268,11 @@ impl Live {
                     ..activity(own, ActivityKind::Warning, now)
                 });
             }
+            RunEvent::Background { continuations } => {
+                let own = self.next_step("status");
+                let step = background(own, BackgroundWork::GoesOn, &continuations, now);
+                self.step(step);
+            }
             RunEvent::Part { .. } | RunEvent::Finish { .. } | RunEvent::Failed { .. } => {}
         }
     }
@@ -426,6 +431,35 @@ fn activity(id: String, kind: ActivityKind, now: i64) -> Activity {
         ended_at: None,
         truncated: false,
         text: None,
+    }
+}
+
+/// What a message says of work in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackgroundWork {
+    /// The turn began it; its answer comes later.
+    GoesOn,
+    /// The message is its answer.
+    Ended,
+}
+
+/// A step about work in the background; the page finds the continuations by the ids in it.
+#[must_use]
+pub fn background(id: String, work: BackgroundWork, ids: &[String], now: i64) -> Activity {
+    let (name, text) = match work {
+        BackgroundWork::GoesOn => (
+            "background_work",
+            "Work goes on in the background. Its answer comes here, later.",
+        ),
+        BackgroundWork::Ended => ("background_task", "The background task has ended."),
+    };
+    let ids: Vec<String> = ids.iter().map(|id| short(id)).collect();
+    Activity {
+        name: Some(name.to_owned()),
+        arguments: (!ids.is_empty()).then(|| json!(ids).to_string()),
+        text: Some(text.to_owned()),
+        ended_at: Some(now),
+        ..activity(id, ActivityKind::Status, now)
     }
 }
 

@@ -305,3 +305,15 @@ fn calls_that_never_end_are_remembered_up_to_a_bound() {
     end(&mut live, &format!("c{}", OPEN_CALLS + 1), "done", true);
     assert_eq!(live.calls.len(), OPEN_CALLS - 1);
 }
+
+#[test]
+fn work_that_goes_on_is_a_step_with_the_ids_of_its_continuations() {
+    let mut live = live();
+    let continuations = vec!["c1".to_owned(), "x".repeat(1_000)];
+    live.event(RunEvent::Background { continuations }, 7);
+    let step = &live.message().activity[0];
+    assert_eq!(step.name.as_deref(), Some("background_work"));
+    assert_eq!(step.ended_at, Some(7));
+    let ids: Vec<String> = serde_json::from_str(step.arguments.as_deref().unwrap()).unwrap();
+    assert_eq!(ids, ["c1".to_owned(), "x".repeat(MAX_NAME)]);
+}

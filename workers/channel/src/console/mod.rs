@@ -3,19 +3,24 @@
 //! The wire is described in docs/protocols.md, the login in docs/security.md.
 
 pub mod apps;
+mod continuations;
 pub mod error;
 pub mod files;
 pub mod guard;
 pub mod hints;
+pub mod input;
 pub mod keeper;
 pub mod later;
 pub mod live;
 pub mod login;
+pub mod operator;
 pub mod pages;
 pub mod proxy;
+pub mod query;
 pub mod router;
 pub mod sessions;
 pub mod streams;
+pub mod turn;
 pub mod turns;
 pub mod uploads;
 

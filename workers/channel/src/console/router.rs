@@ -2,26 +2,28 @@
 
 use super::error::ApiError;
 use super::hints::{Hint, Hints};
+use super::input::{MAX_TURN_FILES, NewTurn};
 use super::keeper::Keeper;
 use super::live::shown;
 use super::login::set_cookie;
-use super::turns::{MAX_TURN_FILES, NewTurn, Turns, now};
+use super::operator::{Lookout, Operator};
+use super::query::{cursor, limit, number, parameter};
+use super::turn::now;
+use super::turns::Turns;
 use super::uploads::{MAX_FILE, Uploads};
-use super::{Names, Sessions, apps, files, pages, proxy, streams};
+use super::{Names, Sessions, apps, continuations, files, pages, proxy, streams};
 use crate::intake::{Intake, refuse};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
-use futures_util::future::BoxFuture;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, ORIGIN, REFERRER_POLICY,
     SET_COOKIE, USER_AGENT, X_CONTENT_TYPE_OPTIONS,
 };
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use ipc_proto::channel::Fault;
-use ipc_proto::console::{Ask, Found, Look, MAX_ATTACHMENTS, Message, SearchPage, ThreadView};
+use ipc_proto::console::{Ask, Found, MAX_ATTACHMENTS, Message, SearchPage, ThreadView};
 use ipc_proto::console::{Thread, ThreadPage};
 use ipc_proto::settings::ConsoleSettings;
 use serde::Deserialize;
@@ -29,10 +31,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
-use tokio::time::Instant;
+use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
-use worker_kit::{Control, ControlError};
 
 /// Largest JSON body in bytes (facts 2.9).
 pub const MAX_JSON: usize = 256 * 1024;
@@ -44,29 +44,20 @@ const BODY_BUDGET_KIB: usize = 96 * 1024;
 const REQUEST_TIME: Duration = Duration::from_secs(300);
 /// Streams at once (facts 2.9).
 pub const MAX_STREAMS: usize = 64;
-/// Looks at the daemon under way at once.
-const MAX_LOOKS: usize = 8;
-/// How old the daemon's status may be that is shown: every open page asks for it again and again,
-/// and for the supervisor it is work.
-const STATUS_AGE: Duration = Duration::from_secs(1);
 /// Bytes of a body over its bound that are read and dropped.
 const MAX_DRAIN: usize = 32 * 1024 * 1024;
 const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 /// Addresses that the page has a view for.
-const VIEWS: [&str; 6] = ["search", "runs", "workers", "files", "settings", "t"];
-
-/// Who shows the daemon: the supervisor, or a test.
-pub trait Lookout: Send + Sync + 'static {
-    /// What `monoctl` would print.
-    fn look(&self, at: Look) -> BoxFuture<'_, Result<Value, ControlError>>;
-}
-
-impl Lookout for Control {
-    fn look(&self, at: Look) -> BoxFuture<'_, Result<Value, ControlError>> {
-        Box::pin(Control::look(self, at))
-    }
-}
+const VIEWS: [&str; 7] = [
+    "search",
+    "runs",
+    "continuations",
+    "workers",
+    "files",
+    "settings",
+    "t",
+];
 
 /// What the routes need to know.
 pub struct Console {
@@ -80,10 +71,8 @@ pub struct Console {
     apps: apps::Apps,
     intake: Intake,
     streams: Arc<Semaphore>,
-    looks: Semaphore,
     downloads: Arc<Semaphore>,
-    lookout: Arc<dyn Lookout>,
-    status: AsyncMutex<Option<(Instant, Value)>>,
+    operator: Operator,
     stopping: watch::Receiver<bool>,
 }
 
@@ -131,10 +120,8 @@ pub fn router(pieces: Pieces) -> Router {
         uploads: Arc::default(),
         intake: Intake::new(BODY_BUDGET_KIB),
         streams: Arc::new(Semaphore::new(MAX_STREAMS)),
-        looks: Semaphore::new(MAX_LOOKS),
         downloads: Arc::new(Semaphore::new(files::MAX_DOWNLOADS)),
-        lookout,
-        status: AsyncMutex::default(),
+        operator: Operator::new(lookout),
         stopping,
     };
     Router::new().fallback(serve).with_state(Arc::new(console))
@@ -199,28 +186,6 @@ fn value<T: serde::Serialize>(of: &T) -> Value {
 
 fn done() -> Response {
     StatusCode::NO_CONTENT.into_response()
-}
-
-/// A parameter of the address, decoded.
-fn parameter(parts: &Parts, name: &str) -> Option<String> {
-    let query = parts.uri.query()?;
-    let mut pairs = url::form_urlencoded::parse(query.as_bytes());
-    pairs.find_map(|(key, value)| (key == name).then(|| value.into_owned()))
-}
-
-fn number<T: std::str::FromStr>(parts: &Parts, name: &str) -> Result<Option<T>, ApiError> {
-    let text = parameter(parts, name).filter(|text| !text.is_empty());
-    text.map(|text| text.parse())
-        .transpose()
-        .map_err(|_| ApiError::invalid(format!("\"{name}\" must be a number.")))
-}
-
-fn limit(parts: &Parts, usual: u32) -> Result<u32, ApiError> {
-    Ok(number(parts, "limit")?.unwrap_or(usual))
-}
-
-fn cursor(parts: &Parts, name: &str) -> Option<String> {
-    parameter(parts, name).filter(|text| !text.is_empty())
 }
 
 #[derive(Debug, Deserialize)]
@@ -368,7 +333,12 @@ impl Console {
             }
             (_, ["threads", rest @ ..]) => self.threads(parts, rest, body, session).await,
             (_, ["uploads", rest @ ..]) => self.upload(parts, rest, body).await,
-            ("GET", ["operator", rest @ ..]) => self.operator(parts, rest).await,
+            ("GET", ["operator", rest @ ..]) => Ok(ok(&self.operator.show(parts, rest).await?)),
+            ("POST", ["operator", rest @ ..]) => {
+                let most = continuations::MAX_BODY;
+                let (bytes, _held) = self.intake.read(&parts.headers, body, most).await?;
+                Ok(ok(&self.operator.change(rest, &bytes).await?))
+            }
             _ => Err(ApiError::not_found("address")),
         }
     }
@@ -622,71 +592,13 @@ impl Console {
             _ => Err(ApiError::not_found("address")),
         }
     }
-
-    async fn operator(&self, parts: &Parts, path: &[&str]) -> Result<Response, ApiError> {
-        let page = || Ok::<_, ApiError>((limit(parts, 50)?, cursor(parts, "cursor")));
-        let at = match path {
-            ["status"] => Look::Status,
-            ["config"] => Look::Config,
-            ["runs"] => {
-                let (limit, cursor) = page()?;
-                Look::Runs {
-                    status: parameter(parts, "status").filter(|status| !status.is_empty()),
-                    limit,
-                    cursor,
-                }
-            }
-            ["runs", run] => Look::Run {
-                run: (*run).to_owned(),
-            },
-            ["artifacts"] => {
-                let (limit, cursor) = page()?;
-                Look::Artifacts { limit, cursor }
-            }
-            ["continuation-health"] => Look::ContinuationHealth,
-            ["continuations"] => Look::Continuations {
-                limit: match parameter(parts, "limit") {
-                    Some(_) => Some(limit(parts, 50)?),
-                    None => None,
-                },
-                cursor: cursor(parts, "cursor"),
-            },
-            _ => return Err(ApiError::not_found("address")),
-        };
-        let busy = || Fault::new("busy", "too many looks at once; try again");
-        let _permit = self.looks.try_acquire().map_err(|_| busy())?;
-        let seen = match at {
-            Look::Status => self.status().await,
-            at => self.lookout.look(at).await,
-        };
-        match seen {
-            Ok(seen) => Ok(ok(&seen)),
-            Err(ControlError::Refused(fault)) => Err(fault.into()),
-            Err(e) => {
-                tracing::warn!("the daemon could not be looked at: {e}");
-                Err(ApiError::unavailable("daemon"))
-            }
-        }
-    }
-
-    /// What is young enough, or one look for all who wait.
-    async fn status(&self) -> Result<Value, ControlError> {
-        let mut kept = self.status.lock().await;
-        if let Some((at, seen)) = &*kept
-            && at.elapsed() < STATUS_AGE
-        {
-            return Ok(seen.clone());
-        }
-        let seen = self.lookout.look(Look::Status).await?;
-        *kept = Some((Instant::now(), seen.clone()));
-        Ok(seen)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
     async fn a_request_is_given_up_after_five_minutes() {

@@ -3,7 +3,7 @@
 use super::error::ApiError;
 use super::keeper::Keeper;
 use super::login::Logins;
-use super::turns::now;
+use super::turn::now;
 use http::HeaderMap;
 use ipc_proto::console::{Ask, Session};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

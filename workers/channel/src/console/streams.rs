@@ -5,7 +5,7 @@ use super::error::ApiError;
 use super::hints::Hint;
 use super::keeper::Keeper;
 use super::live::{Numbered, shown};
-use super::turns::Turn;
+use super::turn::Turn;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;

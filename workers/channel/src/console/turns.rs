@@ -3,17 +3,17 @@
 
 use super::error::ApiError;
 use super::hints::{Hint, Hints};
+use super::input::{NewTurn, input, pairs};
 use super::keeper::Keeper;
-use super::live::{Live, Numbered, shown};
-use super::uploads::{File, Uploads};
+use super::live::{Live, shown};
+use super::turn::{Turn, message, now};
+use super::uploads::Uploads;
 use crate::runs::{ActiveRun, Failure, Runs, StartError, Step, Wish};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use ipc_proto::chat::{Block, ChatMessage, ChatRole};
+use ipc_proto::chat::ChatMessage;
 use ipc_proto::console::{
     Ask, Attachment, Author, Begun, MAX_QUEUED, Message, Standing, ThreadView,
 };
-use ipc_proto::edges::control::{InputFile, Trigger, TurnInput};
+use ipc_proto::edges::control::Trigger;
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::{ConversationId, RunId};
 use std::collections::{HashMap, VecDeque};
@@ -22,7 +22,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 /// How long a stopped run may take to say how it ended.
 const STOPPED_WITHIN: Duration = Duration::from_secs(30);
@@ -31,98 +30,6 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(30);
 const SAVE_ATTEMPTS: u32 = 5;
 /// How often it is offered after that, until it is taken: a disk may have room again.
 const SAVE_AGAIN: Duration = Duration::from_secs(10);
-/// Messages before a resent one that the agent is told.
-const PRECEDING: usize = 64;
-/// Longest of them in bytes.
-const PRECEDING_BYTES: usize = 60 * 1024;
-/// Bytes of all files of one message: in base64 they have to fit into a turn's input.
-pub const MAX_TURN_FILES: u64 = 22 * 1024 * 1024;
-/// What models take as pictures.
-const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-/// A larger picture goes to the run as a file.
-const MAX_PICTURE: usize = 4 * 1024 * 1024;
-
-/// Milliseconds since 1970.
-#[must_use]
-pub fn now() -> i64 {
-    jiff::Timestamp::now().as_millisecond()
-}
-
-/// What a person sends.
-#[derive(Debug, Default)]
-pub struct NewTurn {
-    /// The text.
-    pub text: String,
-    /// Files, by their uploads.
-    pub files: Vec<File>,
-    /// The person's message that goes, with all after it.
-    pub replaces: Option<String>,
-    /// `<provider>:<model>`.
-    pub model: Option<String>,
-    /// As `runtime.effort`.
-    pub effort: Option<String>,
-    /// What apps tell the model with it, which the person saw.
-    pub context: Vec<String>,
-}
-
-/// One turn that waits or is answered.
-#[derive(Debug)]
-pub struct Turn {
-    thread: String,
-    user: String,
-    reply: String,
-    branch: u32,
-    live: Mutex<Live>,
-    changed: watch::Sender<u64>,
-    stop: watch::Sender<bool>,
-    input: Mutex<Option<TurnInput>>,
-    /// True when its end is being kept: no word of an earlier state may come after it.
-    settling: AsyncMutex<bool>,
-}
-
-impl Turn {
-    fn live(&self) -> MutexGuard<'_, Live> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Live)) {
-        let last = {
-            let mut live = self.live();
-            change(&mut live);
-            live.last()
-        };
-        self.changed.send_replace(last);
-    }
-
-    /// Tells of new frames.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.changed.subscribe()
-    }
-
-    /// Frames after a number, and whether there will be more after them.
-    #[must_use]
-    pub fn since(&self, after: u64, most: usize) -> (Vec<Numbered>, bool) {
-        let live = self.live();
-        let frames = live.since(after, most);
-        let told = frames.iter().rev().find_map(|frame| frame.number);
-        let goes_on = !live.is_over() || told.unwrap_or(after) < live.last();
-        (frames, goes_on)
-    }
-
-    /// Where the answer stands.
-    #[must_use]
-    pub fn standing(&self) -> Standing {
-        self.live().message().status
-    }
-
-    /// The whole answer, once it has ended.
-    #[must_use]
-    pub fn ended(&self) -> Option<Message> {
-        let live = self.live();
-        (!live.message().status.is_open()).then(|| live.message().clone())
-    }
-}
-
 /// All turns.
 pub struct Turns {
     keeper: Arc<Keeper>,
@@ -233,21 +140,13 @@ impl Turns {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .used(&ids);
-        let turn = Arc::new(Turn {
-            thread: thread.clone(),
-            user: user.id.clone(),
-            reply: reply.id.clone(),
-            branch: begun.branch,
-            live: Mutex::new(Live::new(reply.clone())),
-            changed: watch::Sender::new(0),
-            stop: watch::Sender::new(false),
-            input: Mutex::new(Some(input(context, text, files, model, effort))),
-            settling: AsyncMutex::new(false),
-        });
+        let input = input(context, text, files, model, effort);
+        let branch = begun.branch;
+        let turn = Turn::new(thread.clone(), &user, reply.clone(), branch, input);
         let first = {
             let mut queues = self.queues();
             let queue = queues.entry(thread.clone()).or_default();
-            queue.push_back(turn);
+            queue.push_back(Arc::new(turn));
             queue.len() == 1
         };
         self.at_work.send_modify(|n| *n += 1);
@@ -407,11 +306,7 @@ impl Turns {
         let parse = |name: &str| {
             ConversationId::parse(name).map_err(|e| Failure::new("invalid_request", e.to_string()))
         };
-        let input = turn
-            .input
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let input = turn.take_input();
         let mut input = input.ok_or_else(|| Failure::new("internal", "The message is gone."))?;
         if turn.branch > 0 {
             input.preceding = self.preceding(turn).await;
@@ -591,87 +486,8 @@ fn cancelled(message: &str) -> Failure {
     }
 }
 
-fn message(role: Author, text: String, status: Standing) -> Message {
-    Message {
-        id: Uuid::now_v7().simple().to_string(),
-        role,
-        created_at: now(),
-        text,
-        status,
-        run_id: None,
-        attachments: vec![],
-        parts: vec![],
-        activity: vec![],
-        failure: None,
-        usage: None,
-        truncated: false,
-    }
-}
-
-/// Questions with their whole answers, the latest.
-fn pairs(messages: impl Iterator<Item = Message>) -> Vec<ChatMessage> {
-    let say = |role, text: &str| {
-        let text = &text[..text.floor_char_boundary(PRECEDING_BYTES)];
-        ChatMessage::text(role, text)
-    };
-    let mut out = Vec::new();
-    let mut asked = None;
-    for message in messages {
-        match message.role {
-            Author::User => asked = Some(message.text),
-            Author::Assistant => {
-                let question = asked.take().filter(|text| !text.is_empty());
-                let whole = message.status == Standing::Succeeded && !message.text.is_empty();
-                if let Some(question) = question.filter(|_| whole) {
-                    out.push(say(ChatRole::User, &question));
-                    out.push(say(ChatRole::Assistant, &message.text));
-                }
-            }
-        }
-    }
-    out.split_off(out.len().saturating_sub(PRECEDING))
-}
-
-fn input(
-    context: Vec<String>,
-    text: String,
-    files: Vec<File>,
-    model: Option<String>,
-    effort: Option<String>,
-) -> TurnInput {
-    let texts = context.into_iter().map(|text| Block::Text { text });
-    let mut content: Vec<Block> = texts.collect();
-    if !text.is_empty() {
-        content.push(Block::Text { text });
-    }
-    let mut attachments = Vec::new();
-    for (about, bytes) in files {
-        let data = STANDARD.encode(&*bytes);
-        let media_type = about.media_type;
-        if PICTURES.contains(&media_type.as_str()) && bytes.len() <= MAX_PICTURE {
-            content.push(Block::Image { media_type, data });
-        } else {
-            attachments.push(InputFile {
-                name: about.name,
-                media_type,
-                data,
-            });
-        }
-    }
-    TurnInput {
-        content,
-        preceding: vec![],
-        guidance: None,
-        model,
-        effort,
-        warnings: vec![],
-        attachments,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -692,64 +508,5 @@ mod tests {
             let got = after_refusal(status, has_steps, attempt);
             assert_eq!(got, expected, "{status} {has_steps} {attempt}");
         }
-    }
-
-    #[test]
-    fn what_precedes_are_whole_pairs() {
-        let say = |role, text: &str, status| message(role, text.to_owned(), status);
-        let user = |text| say(Author::User, text, Standing::Succeeded);
-        let reply = |text, status| say(Author::Assistant, text, status);
-        let all = [
-            user("one"),
-            reply("1", Standing::Succeeded),
-            user("lost"),
-            reply("half", Standing::Failed),
-            user("two"),
-            reply("2", Standing::Succeeded),
-            user("open"),
-        ];
-        let got = pairs(all.into_iter());
-        let texts: Vec<_> = got.iter().map(ChatMessage::plain_text).collect();
-        assert_eq!(texts, ["one", "1", "two", "2"]);
-        let many = (0..100).flat_map(|_| [user("q"), reply("a", Standing::Succeeded)]);
-        let got = pairs(many);
-        assert_eq!((got.len(), got[0].role), (PRECEDING, ChatRole::User));
-        let long = [user(&"é".repeat(60_000)), reply("a", Standing::Succeeded)];
-        assert!(pairs(long.into_iter())[0].plain_text().len() <= PRECEDING_BYTES);
-    }
-
-    #[test]
-    fn small_pictures_are_shown_and_other_files_are_laid_down() {
-        let file = |media_type: &str, bytes: usize| {
-            let about = Attachment {
-                id: "u".into(),
-                name: "n".into(),
-                media_type: media_type.into(),
-                bytes: bytes as u64,
-            };
-            (about, Arc::new(vec![1; bytes]))
-        };
-        let files = vec![
-            file("image/png", 3),
-            file("image/png", MAX_PICTURE + 1),
-            file("image/svg+xml", 3),
-            file("text/csv", 3),
-        ];
-        let got = input(vec!["seen".into()], "hi".into(), files, None, None);
-        assert!(
-            matches!(&got.content[..], [Block::Text { text: seen }, Block::Text { .. }, Block::Image { data, .. }] if data == "AQEB" && seen == "seen")
-        );
-        let kinds: Vec<_> = got.attachments.iter().map(|f| &*f.media_type).collect();
-        assert_eq!(kinds, ["image/png", "image/svg+xml", "text/csv"]);
-        // The largest message fits into what a run takes.
-        let most = input(
-            vec![],
-            String::new(),
-            vec![file("a/b", MAX_TURN_FILES as usize)],
-            None,
-            None,
-        );
-        let json = serde_json::to_vec(&most).unwrap();
-        assert!(json.len() + 1024 * 1024 < ipc_proto::edges::control::MAX_TURN_INPUT);
     }
 }

@@ -403,6 +403,7 @@ pub fn extension(event: &RunEvent) -> Option<Box<RawValue>> {
         | RunEvent::Replace { .. }
         | RunEvent::Thought { .. }
         | RunEvent::Part { .. }
+        | RunEvent::Background { .. }
         | RunEvent::Finish { .. }
         | RunEvent::Failed { .. } => return None,
     };

@@ -193,6 +193,15 @@ impl Origins {
         }
     }
 
+    /// Ids of the run's claims that are still to be worked on, until it is activated or abandoned.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn open(&self, run: &str) -> Result<Vec<String>, OriginError> {
+        let members = self.pending(run)?.into_iter();
+        Ok(members.map(|member| member.continuation_id).collect())
+    }
+
     /// The turn is committed: one commit point for all claims of the run.
     ///
     /// # Errors

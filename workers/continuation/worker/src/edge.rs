@@ -8,6 +8,7 @@ use ipc_proto::edges::continuation::{
     Claim, ClaimToken, Continuation, MAX_OPERATED, MAX_ORIGIN, Order, Origin, Reply, Request,
 };
 use ipc_proto::edges::control::{Peer, RunScope};
+use ipc_proto::edges::events::MAX_BACKGROUND;
 use ipc_proto::{Body, Role, Server};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -165,8 +166,11 @@ impl Desk {
                 Ok(Reply::Settled)
             }
             Request::Activate => {
+                // Afterwards nobody knows whose they were.
+                let open = self.origins.open(run).map_err(|e| refused(&e))?;
                 self.origins.activate(run).await.map_err(|e| refused(&e))?;
-                Ok(Reply::Settled)
+                let continuations = open.into_iter().take(MAX_BACKGROUND).collect();
+                Ok(Reply::Activated { continuations })
             }
             Request::Abandon => {
                 let abandoned = self.origins.abandon(run, NOT_COMMITTED).await;
@@ -219,6 +223,7 @@ impl Desk {
                 operator.list(limit.as_deref(), cursor.as_deref())
             }
             Order::Show { id } => operator.show(&id),
+            Order::Captured { id } => operator.captured(&id),
             Order::Retry { id, allow_unknown } => operator.retry(&id, allow_unknown).await,
             Order::Cancel { id } => operator.cancel(&id).await,
             Order::Resolve {

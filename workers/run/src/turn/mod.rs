@@ -31,7 +31,7 @@ use ipc_proto::edges::app_bridge::{McpWarning, ToolListing};
 use ipc_proto::edges::continuation::{Origin, OriginMessage};
 use ipc_proto::edges::control::{RunStatus, TurnInput};
 use ipc_proto::edges::egress::FinishReason;
-use ipc_proto::edges::events::{MAX_PIECE, RunEvent};
+use ipc_proto::edges::events::{MAX_BACKGROUND, MAX_PIECE, RunEvent};
 use ipc_proto::edges::store::{RunCommit, RunFailure};
 use ipc_proto::reply::{MAX_PARTS, ReplyPart, failure_message};
 use ipc_proto::{Body, RunId};
@@ -423,11 +423,8 @@ impl<W: Workers> Turn<'_, W> {
             .commit(&commit)
             .await
             .map_err(|lost| (Failure::Lost(lost), Published::Keep))?;
-        if claims > 0
-            && let Err(lost) = self.hands.workers.activate().await
-        {
-            // The continuation worker asks the store for what is true.
-            tracing::warn!("the turn's claims are not activated yet: {lost}");
+        if claims > 0 {
+            self.activate().await;
         }
         self.tell_finish(commit.parts).await;
         Ok(())
@@ -446,6 +443,26 @@ impl<W: Workers> Turn<'_, W> {
                 Ok(0)
             }
             Err(lost) => Err(Failure::Lost(lost)),
+        }
+    }
+
+    /// The turn's claims may be worked on, and the channel is told of them.
+    async fn activate(&self) {
+        let mut continuations = match self.hands.workers.activate().await {
+            Ok(continuations) => continuations,
+            // The continuation worker asks the store for what is true.
+            Err(lost) => {
+                return tracing::warn!("the turn's claims are not activated yet: {lost}");
+            }
+        };
+        continuations.truncate(MAX_BACKGROUND);
+        if continuations.is_empty() {
+            return;
+        }
+        let event = RunEvent::Background { continuations };
+        let told = tokio::time::timeout(LAST_WORD_TIME, self.hands.workers.send(event, None)).await;
+        if !matches!(told, Ok(Ok(()))) {
+            tracing::warn!("nobody took the word that work goes on");
         }
     }
 

@@ -4,10 +4,14 @@ import type {
   ArtifactPage,
   Bootstrap,
   ConfigField,
+  Continuation,
+  ContinuationHealth,
+  ContinuationPage,
   FilePart,
   HitPage,
   Message,
   MessagePage,
+  Resolution,
   Run,
   RunPage,
   Session,
@@ -143,6 +147,18 @@ export const api = {
   run: (run: string): Promise<Run> => json("GET", `/operator/runs/${id(run)}`),
   artifacts: (cursor?: string | null): Promise<ArtifactPage> =>
     json("GET", `/operator/artifacts${query({ cursor, limit: 50 })}`),
+  continuationHealth: (): Promise<ContinuationHealth> => json("GET", "/operator/continuation-health"),
+  /** As many at once as the configuration says. */
+  continuations: (cursor?: string | null): Promise<ContinuationPage> => json("GET", `/operator/continuations${query({ cursor })}`),
+  continuation: (continuation: string): Promise<Continuation> => json("GET", `/operator/continuations/${id(continuation)}`),
+  capturedText: (continuation: string): Promise<{ text: string }> =>
+    json("GET", `/operator/continuations/${id(continuation)}/captured`),
+  retryContinuation: (continuation: string, allowUnknown: boolean): Promise<Continuation> =>
+    json("POST", `/operator/continuations/${id(continuation)}/retry`, { allowUnknown }),
+  cancelContinuation: (continuation: string): Promise<Continuation> =>
+    json("POST", `/operator/continuations/${id(continuation)}/cancel`, {}),
+  resolveContinuation: (continuation: string, kind: Resolution, deliveryId?: string): Promise<Continuation> =>
+    json("POST", `/operator/continuations/${id(continuation)}/resolve`, deliveryId === undefined ? { kind } : { kind, deliveryId }),
   config: (): Promise<{ fields: ConfigField[] }> => json("GET", "/operator/config"),
 };
 

@@ -350,3 +350,68 @@ export interface ConfigField {
   value: unknown;
   origin: string;
 }
+
+export type ContinuationState =
+  | "claimed"
+  | "result_received"
+  | "synthesizing"
+  | "ready_to_deliver"
+  | "delivery_retry"
+  | "delivered"
+  | "delivery_unknown"
+  | "expired"
+  | "cancelled"
+  | "dead_lettered";
+
+/** An answer that comes after its turn. Times are of RFC 3339. */
+export interface Continuation {
+  continuationId: string;
+  state: ContinuationState;
+  mode: "reply" | "notify_if_actionable" | "capture" | "silent";
+  taskKey: string;
+  createdAt: string;
+  updatedAt: string;
+  deadline: string;
+  attempts: { synthesis: number; delivery: number };
+  synthesisDeferrals?: number;
+  originContext: { state: string; digest?: string; messageCount?: number };
+  completionKind?: string;
+  nextAttemptAt?: string;
+  lastError?: { code: string; reason: string; at: string };
+  receipt?: {
+    kind: string;
+    deliveredAt: string;
+    deliveryId?: string;
+    channelId?: string;
+    historyRecorded?: boolean;
+    historyErrorCode?: string;
+  };
+}
+
+export interface ContinuationPage {
+  continuations: Continuation[];
+  pageSize: number;
+  nextCursor?: string;
+}
+
+export interface ContinuationHealth {
+  status: "healthy" | "degraded" | "unhealthy";
+  checkedAt: string;
+  counts: Partial<Record<ContinuationState, number>>;
+  pending: number;
+  /** Those that wait for nothing but their turn. */
+  due: number;
+  oldestPendingAt?: string;
+  clock?: { steppedByMs: number; heldForMs: number };
+  storage: {
+    format: string;
+    records: number;
+    active: number;
+    historyDegraded: number;
+    capturedText: number;
+    limits: { maxActiveRecords?: number; maxActivePerOrigin?: number; maxConcurrent?: number };
+  };
+}
+
+/** What an operator found out about a delivery of which nobody knows. */
+export type Resolution = "delivered" | "not_delivered" | "dead_lettered";

@@ -1,8 +1,10 @@
 /** One message: what a person wrote, or what the agent answered. */
 
-import { memo, useState, type ReactNode } from "react";
+import { memo, useMemo, useState, type ReactNode } from "react";
 import type { Bootstrap, Message, Turn } from "../api/types.ts";
 import { Parts } from "../files/Parts.tsx";
+import { answerOf, begun } from "../state/continuations.ts";
+import { continuationPath } from "../state/routes.ts";
 import { CopyButton } from "../ui/CopyButton.tsx";
 import { count, money, size } from "../ui/format.ts";
 import { Icon } from "../ui/Icon.tsx";
@@ -10,6 +12,7 @@ import { Link } from "../ui/Link.tsx";
 import { Name } from "../ui/Name.tsx";
 import { Time } from "../ui/Time.tsx";
 import { ActivityView } from "./Activity.tsx";
+import { Background } from "./Background.tsx";
 import { Composer } from "./Composer.tsx";
 import { LongText } from "./LongText.tsx";
 
@@ -138,6 +141,8 @@ const ENDINGS: Partial<Record<Message["status"], { title: string; text: string }
 function Answer({ message, actions }: { message: Message; actions: Actions }): ReactNode {
   const running = message.status === "running";
   const ending = ENDINGS[message.status];
+  const work = useMemo(() => begun(message), [message]);
+  const task = answerOf(message);
   if (message.status === "queued") {
     return (
       <div className="waiting">
@@ -164,6 +169,7 @@ function Answer({ message, actions }: { message: Message; actions: Actions }): R
         </p>
       )}
       <Parts parts={message.parts} />
+      {work.length > 0 && <Background ids={work} />}
       {ending !== undefined && (
         <div className="card failure">
           <Icon name="alert" />
@@ -204,6 +210,7 @@ function Answer({ message, actions }: { message: Message; actions: Actions }): R
             </span>
           )}
           {message.runId !== undefined && <Link to={`/runs/${encodeURIComponent(message.runId)}`}>Details</Link>}
+          {task !== null && <Link to={continuationPath(task)}>Background work</Link>}
         </footer>
       )}
     </>

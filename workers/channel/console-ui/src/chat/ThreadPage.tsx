@@ -3,6 +3,7 @@
 import { useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { sentence } from "../api/client.ts";
 import type { Bootstrap, Message, Turn } from "../api/types.ts";
+import { answers } from "../state/continuations.ts";
 import { useConversation } from "../state/conversation.ts";
 import { notify } from "../state/notices.ts";
 import { useStore } from "../state/store.ts";
@@ -11,6 +12,7 @@ import { listed, lists, openThread } from "../state/threads.ts";
 import { Icon } from "../ui/Icon.tsx";
 import { Link } from "../ui/Link.tsx";
 import { Empty, Failed, Loading } from "../ui/States.tsx";
+import { Answers } from "./Background.tsx";
 import { Composer } from "./Composer.tsx";
 import { MessageView, type Actions } from "./MessageView.tsx";
 import { ThreadHeader } from "./ThreadHeader.tsx";
@@ -40,6 +42,7 @@ export function ThreadPage({
   const inArchive = useStore(lists.archived);
   const thread = listed(id, inActive, inArchive) ?? view.thread;
   const running = view.messages.find((m) => m.role === "assistant" && m.status === "running");
+  const answered = useMemo(() => answers(view.messages), [view.messages]);
   const messages = useRef<Message[]>([]);
   messages.current = view.messages;
 
@@ -111,16 +114,18 @@ export function ThreadPage({
             </button>
           )}
           <ThreadId value={id}>
-            {view.messages.map((m) => (
-              <MessageView
-                key={m.id}
-                message={m}
-                bootstrap={bootstrap}
-                editing={editing === m.id}
-                actions={actions}
-                target={m.id === message}
-              />
-            ))}
+            <Answers value={answered}>
+              {view.messages.map((m) => (
+                <MessageView
+                  key={m.id}
+                  message={m}
+                  bootstrap={bootstrap}
+                  editing={editing === m.id}
+                  actions={actions}
+                  target={m.id === message}
+                />
+              ))}
+            </Answers>
           </ThreadId>
           {view.broken && (
             <p className="muted" role="status">

@@ -6,6 +6,8 @@ export type Route =
   | { page: "search"; q: string }
   | { page: "runs" }
   | { page: "run"; id: string }
+  | { page: "continuations" }
+  | { page: "continuation"; id: string }
   | { page: "workers" }
   | { page: "files" }
   | { page: "settings" }
@@ -13,6 +15,11 @@ export type Route =
 
 /** Ids are opaque; what can't be one is no page. */
 const ID = /^[A-Za-z0-9_.:-]{1,128}$/;
+
+/** Whether a text can be an id, and so lead somewhere. */
+export function isId(text: unknown): text is string {
+  return typeof text === "string" && ID.test(text);
+}
 
 /** Pure. `path` begins with a slash, `search` with `?` or is empty, `hash` with `#` or is empty. */
 export function parse(path: string, search = "", hash = ""): Route {
@@ -25,10 +32,11 @@ export function parse(path: string, search = "", hash = ""): Route {
       return { page: "thread", id: second, message: ID.test(message) ? message : null };
     }
     if (first === "runs") return { page: "run", id: second };
+    if (first === "continuations") return { page: "continuation", id: second };
   }
   if (parts.length === 1) {
     if (first === "search") return { page: "search", q: (new URLSearchParams(search).get("q") ?? "").slice(0, 200) };
-    if (first === "runs" || first === "workers" || first === "files" || first === "settings") return { page: first };
+    if (first === "runs" || first === "continuations" || first === "workers" || first === "files" || first === "settings") return { page: first };
   }
   return { page: "missing" };
 }
@@ -36,4 +44,9 @@ export function parse(path: string, search = "", hash = ""): Route {
 /** The path of a thread. */
 export function threadPath(id: string, message?: string): string {
   return `/t/${encodeURIComponent(id)}${message === undefined ? "" : `#m-${encodeURIComponent(message)}`}`;
+}
+
+/** The path of a continuation. */
+export function continuationPath(id: string): string {
+  return `/continuations/${encodeURIComponent(id)}`;
 }

@@ -83,14 +83,15 @@ export function Tag({ state }: { state: string }): ReactNode {
   return (
     <span className={`tag ${tone(state)}`}>
       <span className="tag-dot" aria-hidden="true" />
-      {state}
+      {state.replaceAll("_", " ")}
     </span>
   );
 }
 
 function tone(state: string): string {
-  if (["succeeded", "success", "serving", "healthy", "refused", "idle", "ok"].includes(state)) return "good";
-  if (["running", "starting", "queued", "stopping", "waiting", "draining"].includes(state)) return "busy";
+  if (["succeeded", "success", "serving", "healthy", "refused", "idle", "ok", "delivered"].includes(state)) return "good";
+  if (["running", "starting", "queued", "stopping", "waiting", "draining", "degraded"].includes(state)) return "busy";
+  if (["claimed", "result_received", "synthesizing", "ready_to_deliver", "delivery_retry"].includes(state)) return "busy";
   if (["cancelled"].includes(state)) return "";
   return "bad";
 }

@@ -28,6 +28,7 @@ fn settled(fake: &Fake) -> Vec<String> {
         "abandon",
         "discard",
         "fail",
+        "event Background",
         "event Finish",
         "event Failed",
     ];
@@ -51,9 +52,15 @@ async fn claims_are_closed_pinned_committed_and_activated_in_this_order() {
             "pin",
             "commit",
             "activate",
+            "event Background",
             "event Finish"
         ]
     );
+    let told = fake.events.borrow().iter().find_map(|event| match event {
+        RunEvent::Background { continuations } => Some(continuations.clone()),
+        _ => None,
+    });
+    assert_eq!(told.unwrap(), ["c0", "c1"]);
     let pinned = &fake.pinned.borrow()[0];
     let history: Vec<_> = pinned.history.iter().map(|m| m.text.as_str()).collect();
     assert_eq!(history, ["earlier", "said"]);

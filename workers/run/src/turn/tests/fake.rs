@@ -500,8 +500,10 @@ impl Claims for Fake {
         self.pinned.borrow_mut().push(origin.clone());
         Ok(())
     }
-    async fn activate(&self) -> Result<(), Lost> {
-        self.note("activate".into())
+    async fn activate(&self) -> Result<Vec<String>, Lost> {
+        self.note("activate".into())?;
+        let ids = 0..self.active_claims.get();
+        Ok(ids.map(|n| format!("c{n}")).collect())
     }
     async fn abandon(&self) -> Result<(), Lost> {
         self.note("abandon".into())
