@@ -1,8 +1,8 @@
 /** One message: what a person wrote, or what the agent answered. */
 
-import { memo, useMemo, useState, type ReactNode } from "react";
+import { memo, useEffect, useMemo, useState, type ReactNode } from "react";
 import type { Bootstrap, Message, Turn } from "../api/types.ts";
-import { Parts } from "../files/Parts.tsx";
+import { loadApps, Parts } from "../files/Parts.tsx";
 import { answerOf, begun } from "../state/continuations.ts";
 import { continuationPath } from "../state/routes.ts";
 import { CopyButton } from "../ui/CopyButton.tsx";
@@ -38,6 +38,11 @@ export const MessageView = memo(function MessageView({
   /** It is what the address points at. */
   target: boolean;
 }): ReactNode {
+  // The answer may have an app.
+  const apps = bootstrap.capabilities.mcpApps !== false && message.status === "running" && message.activity.some(({ kind }) => kind === "tool");
+  useEffect(() => {
+    if (apps) void loadApps().catch(() => undefined);
+  }, [apps]);
   return (
     <article
       id={`m-${message.id}`}
