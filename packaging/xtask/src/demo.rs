@@ -1,6 +1,7 @@
 //! `cargo xtask demo`: everything, rootless, with the embedded demo model.
 
 use crate::build;
+use crate::interrupt::Interrupt;
 use crate::node;
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -157,6 +158,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         _ => TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
     };
     let config = prepare(&folder, &programs)?;
+    let interrupt = Interrupt::watch()?;
     let work = Work::start(&programs, &folder)?;
     configure(&config, |config| {
         config["openaiApi"]["port"] = json!(port);
@@ -165,7 +167,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         config["tools"]["mcpServers"]["work"] = json!({ "url": work.url });
         config["tools"]["continuationServers"] = json!(["work"]);
     })?;
-    let daemon = start(&programs, &config, &folder)?;
+    let daemon = start(&programs, &config, &folder, &interrupt)?;
     if arguments.once {
         return once(&daemon, &folder);
     }
@@ -236,7 +238,7 @@ fn configure(path: &Path, change: impl FnOnce(&mut Value)) -> Result<()> {
 /// The user that runs of the demo have when the demo is started by root.
 const RUN_UID: u32 = 61_013;
 
-fn start(programs: &Path, config: &Path, folder: &Path) -> Result<Daemon> {
+fn start(programs: &Path, config: &Path, folder: &Path, interrupt: &Interrupt) -> Result<Daemon> {
     let socket = folder.join("monod.sock");
     let log = std::fs::File::create(folder.join("monod.log"))?;
     let child = Command::new(programs.join("monod"))
@@ -249,6 +251,7 @@ fn start(programs: &Path, config: &Path, folder: &Path) -> Result<Daemon> {
         .stderr(log)
         .spawn()
         .context("monod can't be started")?;
+    interrupt.ends(&child);
     let mut daemon = Daemon {
         child,
         socket,
@@ -304,7 +307,8 @@ fn serve(mut daemon: Daemon) -> Result<bool> {
         m = monoctl.display(),
         log = log.display(),
     );
-    // The terminal sends Ctrl-C to the daemon too; it stops in order and we follow.
+    // A terminal sends Ctrl-C to the daemon too, `kill` of this program only reaches us: either way
+    // it stops in order and we follow.
     let status = daemon.child.wait()?;
     Ok(status.success())
 }

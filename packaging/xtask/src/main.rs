@@ -8,6 +8,8 @@ mod console;
 mod crash;
 mod demo;
 mod fuzz;
+mod interrupt;
+mod licences;
 mod node;
 mod package;
 mod supply;

@@ -3,7 +3,7 @@
 //! cargo-deb itself is not used: installing it takes longer (three minutes on two cores) than
 //! everything else here, and on every new machine again.
 
-use crate::build;
+use crate::{build, licences};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::fs::{self, Permissions};
@@ -74,7 +74,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         }
     };
     let work = build::root().join("target/package");
+    let manifest = Manifest::read()?;
     generate(&programs, &work)?;
+    licences::write(&manifest.programs(), &work)?;
     if arguments.stage {
         return Ok(true);
     }
@@ -82,7 +84,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         Some(folder) => folder.clone(),
         None => build::root().join("target/debian"),
     };
-    let manifest = Manifest::read()?;
     let root = work.join("root");
     empty(&root)?;
     manifest.stage(&programs, &root)?;
@@ -135,6 +136,13 @@ impl Manifest {
             deb: serde_json::from_value(package["metadata"]["deb"].take())
                 .context("[package.metadata.deb]")?,
         })
+    }
+
+    /// The names of the programs that are packed.
+    fn programs(&self) -> Vec<String> {
+        let sources = self.deb.assets.iter().map(|(source, ..)| source);
+        let names = sources.filter_map(|source| source.strip_prefix(BUILT));
+        names.map(str::to_owned).collect()
     }
 
     /// Lays out the package's files as they will be installed.

@@ -54,6 +54,7 @@ fn lintian_finds_no_error_and_the_package_is_whole() {
         "./usr/share/fish/vendor_completions.d/monoctl.fish",
         "./usr/share/mono/apparmor/monod",
         "./usr/share/doc/mono/copyright",
+        "./usr/share/doc/mono/licences.txt.gz",
         "./usr/share/doc/mono/changelog.Debian.gz",
         "./etc/mono/mono-agent.config.json",
     ] {
