@@ -402,6 +402,11 @@ fn vectors() -> Vectors {
         ToWorker::Seen { body: body() },
         ToWorker::NotSeen { refusal: refusal() },
     ]);
+    all.add(vec![ToWorker::Room { granted: 1 << 20 }]);
+    all.add(vec![FromWorker::Room {
+        held: 20,
+        wanted: 1 << 20,
+    }]);
     all.add(vec![
         FromWorker::Operated { body: body() },
         FromWorker::NotOperated { refusal: refusal() },
@@ -501,11 +506,6 @@ fn vectors() -> Vectors {
         title: text("t"),
         part: body(),
     }]);
-    all
-}
-
-#[test]
-fn version_1_is_frozen() {
     all.add(vec![
         FromWorker::Look {
             at: Look::CapturedText { id: text("c") },
@@ -524,6 +524,11 @@ fn version_1_is_frozen() {
     all.add(vec![continuation::Reply::Activated {
         continuations: vec![text("c")],
     }]);
+    all
+}
+
+#[test]
+fn version_1_is_frozen() {
     let now: String = vectors()
         .0
         .iter()

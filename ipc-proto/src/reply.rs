@@ -5,6 +5,12 @@ use serde::{Deserialize, Serialize};
 /// Files and apps together per run (spec s0, "Publishing a reply file").
 pub const MAX_PARTS: usize = 20;
 
+/// Durable bytes of all rich replies together: reply files, apps and their audit logs (spec s0,
+/// "Lifetime and limits").
+pub const DURABLE_CEILING: u64 = 256 << 20;
+/// Bytes of them that belong to audit logs alone.
+pub const AUDIT_RESERVE: u64 = 1 << 20;
+
 /// Codes that a reply part's failure may carry (spec s0, "Machine delivery outcome wire contract").
 pub const FAILURE_CODES: [&str; 10] = [
     "app_capability_mismatch",

@@ -94,6 +94,8 @@ const ARTIFACT: Senders = Senders::Only(&[Artifact]);
 const EGRESS: Senders = Senders::Only(&[Egress]);
 const WEBHOOK: Senders = Senders::Only(&[Role::ChannelWebhook]);
 const BRIDGE: Senders = Senders::Only(&[AppBridge]);
+/// Owners of rich replies.
+const OWNERS: Senders = Senders::Only(&[Artifact, AppBridge]);
 const CONTINUATION: Senders = Senders::Only(&[Continuation]);
 const CONSOLE: Senders = Senders::Only(&[Role::ChannelConsole]);
 const METRICS: Senders = Senders::Only(&[Role::Metrics]);
@@ -133,6 +135,7 @@ pub const RULES: &[Rule] = &[
     rule(0x0186, "Figures", MONOD, Serving, MANY, (0, 1)),
     rule(0x0187, "Seen", MONOD, Serving, MANY, (0, 1)),
     rule(0x0188, "NotSeen", MONOD, Serving, MANY, (0, 0)),
+    rule(0x0189, "Room", MONOD, Serving, MANY, (0, 0)),
     // control: worker to supervisor
     rule(0x0140, "Hello", Senders::Workers, Greeting, ONCE, (0, 0)),
     rule(0x0141, "Ready", Senders::Workers, Starting, ONCE, (0, 0)),
@@ -156,6 +159,7 @@ pub const RULES: &[Rule] = &[
     rule(0x014c, "Look", CONSOLE, Serving, MANY, (0, 0)),
     rule(0x014d, "StartClaimingServer", BRIDGE, Serving, MANY, (0, 0)),
     rule(0x014e, "Health", CONTINUATION, Serving, MANY, (0, 0)),
+    rule(0x014f, "Room", OWNERS, Serving, MANY, (0, 0)),
     rule(0x0150, "Act", CONSOLE, Serving, MANY, (0, 0)),
     // store
     rule(0x0201, "BeginRun", RUN, Serving, ONCE, (0, 0)),

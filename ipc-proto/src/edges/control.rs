@@ -271,6 +271,12 @@ messages! {
             /// When that process was started, in clock ticks since the machine's start.
             started: u64,
         } = 0x010b,
+        /// Answers `Room`.
+        Room {
+            /// Durable bytes that the worker may have from now on; less than it holds only when it was
+            /// replaced.
+            granted: u64,
+        } = 0x0189,
     }
 }
 
@@ -368,6 +374,13 @@ messages! {
             /// JSON, as [`crate::edges::continuation::Order::Health`] answers. Inline.
             health: Body,
         } = 0x014e,
+        /// An owner of rich replies wants room for durable bytes, or gives some back.
+        Room {
+            /// What it has, which is not argued about.
+            held: u64,
+            /// What it would like to have in all.
+            wanted: u64,
+        } = 0x014f,
         /// An operator does something in the console.
         Act {
             /// What.

@@ -218,7 +218,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
 }
 
 /// The gateway's socket, beside the admin socket.
-const GATEWAY: &str = "gateway.sock";
+pub(crate) const GATEWAY: &str = "gateway.sock";
 
 /// Runs the loop until its end, with what an earlier image left.
 fn live(

@@ -3,20 +3,23 @@
 //! Secrets are handed on as descriptors. A key file is opened and never read here; a key that
 //! stands in the environment or in the configuration is wrapped into a sealed memfd.
 
+mod channels;
+mod servers;
+
+pub(crate) use channels::{channel_secrets, has_webhook_keys};
+pub(crate) use servers::has_http_servers;
+
+use channels::{MAX_ENDPOINT_KEYS, console, offered, openai, reachable, webhook};
 use ipc_proto::Role;
 use ipc_proto::callbacks::CallbackHosts;
-use ipc_proto::rooms::Reserved;
 use ipc_proto::settings::{
-    AppBridgeSettings, AppRule, AppsSettings, ArtifactSettings, ConsoleSettings,
-    ContinuationSettings, EgressSettings, GatewaySettings, McpServerSettings, McpTransport,
-    ModelChoice, NamedRouteSettings, OpenaiSettings, ProviderSettings, RoleSettings, RunSettings,
-    ServerApps, StoreSettings, Verdict, WebhookEndpoint, WebhookSettings, Wire,
+    ArtifactSettings, ContinuationSettings, EgressSettings, ModelChoice, NamedRouteSettings,
+    ProviderSettings, RoleSettings, RunSettings, StoreSettings, Wire,
 };
-use mono_config::{
-    AppDecision, Config, McpTransport as Transport, SecretSource, Wire as ConfigWire,
-};
+use mono_config::{Config, SecretSource, Wire as ConfigWire};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
+use servers::app_bridge;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -132,15 +135,6 @@ pub(crate) fn secret(what: &str, source: &SecretSource) -> Result<OwnedFd, Compo
             }),
         },
     }
-}
-
-/// True when any configured MCP server is reached over the network.
-pub(crate) fn has_http_servers(config: &Config) -> bool {
-    config
-        .tools
-        .mcp_servers
-        .values()
-        .any(|s| !matches!(s.transport, Transport::Stdio { .. }))
 }
 
 /// Settings and descriptors of a role.
@@ -277,76 +271,6 @@ fn callback_hosts(config: &Config) -> CallbackHosts {
     }
 }
 
-/// True for a server that may claim continuations.
-fn may_claim(config: &Config, server: &str) -> bool {
-    let selected = &config.tools.continuation_servers;
-    config.continuations.enabled && selected.iter().any(|name| name == server)
-}
-
-/// Where nobody could see an app, servers are told of none.
-fn shows_apps(config: &Config) -> bool {
-    config.apps.enabled && config.console.enabled
-}
-
-fn app_bridge(config: &Config) -> AppBridgeSettings {
-    let plain = |headers: &BTreeMap<String, mono_config::Secret>| {
-        headers
-            .iter()
-            .map(|(k, v)| (k.clone(), v.expose().to_owned()))
-            .collect()
-    };
-    let tools = &config.tools;
-    let servers = tools
-        .mcp_servers
-        .iter()
-        .map(|(name, server)| McpServerSettings {
-            name: name.clone(),
-            transport: match &server.transport {
-                Transport::Stdio { .. } => McpTransport::Stdio,
-                Transport::Http { url, headers } => McpTransport::Http {
-                    url: url.clone(),
-                    headers: plain(headers),
-                },
-                Transport::Sse { url, headers } => McpTransport::Sse {
-                    url: url.clone(),
-                    headers: plain(headers),
-                },
-            },
-            shared: server.shared,
-            per_run: tools.mcp_request_context_servers.contains(name) || may_claim(config, name),
-            claims: may_claim(config, name),
-            apps: (shows_apps(config) && server.apps.enabled).then_some(ServerApps {
-                exact_results: server.apps.exact_results,
-                webrtc: server.apps.webrtc,
-            }),
-        })
-        .collect();
-    let rule = |rule: &mono_config::AppRule| AppRule {
-        tool: rule.tool.clone(),
-        decision: match rule.decision {
-            AppDecision::Allow => Verdict::Allow,
-            AppDecision::Ask => Verdict::Ask,
-            AppDecision::Deny => Verdict::Deny,
-        },
-    };
-    AppBridgeSettings {
-        servers,
-        call_timeout_ms: tools.mcp_call_timeout_ms,
-        call_max_total_ms: tools.mcp_call_max_total_timeout_ms,
-        apps: AppsSettings {
-            max_age_days: config.artifacts.retention.max_age_days,
-            allowed_origins: config.apps.allowed_origins.clone(),
-            clipboard: config.apps.clipboard_write,
-            rules: config.apps.rules.iter().map(rule).collect(),
-        },
-        gateway: tools.gateway.enabled.then_some(GatewaySettings {
-            max_sessions: tools.gateway.max_sessions,
-            max_backends: tools.gateway.max_backends,
-            shows_apps: config.console.enabled,
-        }),
-    }
-}
-
 fn continuation(
     config: &Config,
     places: &Places,
@@ -395,165 +319,9 @@ fn continuation(
     Ok((RoleSettings::Continuation(settings), descriptors))
 }
 
-/// Beginnings of the places to which an answer can be delivered later.
-fn reachable(config: &Config) -> Vec<String> {
-    let mut all = vec!["terminal".to_owned()];
-    if config.console.enabled {
-        all.push("web".to_owned());
-    }
-    if config.webhook.enabled {
-        all.push("webhook".to_owned());
-    }
-    all
-}
-
 fn named_listener(listener: Option<OwnedFd>) -> Descriptors {
     let named = |listener| ("listener".to_owned(), listener);
     listener.map(named).into_iter().collect()
-}
-
-fn openai(
-    config: &Config,
-    listener: Option<OwnedFd>,
-) -> Result<(RoleSettings, Descriptors), ComposeError> {
-    let api = &config.openai_api;
-    let mut descriptors = named_listener(listener);
-    if let Some(source) = &api.api_key {
-        descriptors.push(("bearer".to_owned(), secret("openaiApi.apiKey", source)?));
-    }
-    let settings = OpenaiSettings {
-        base_path: api.base_path.clone(),
-        model_id: api.model_id.clone(),
-        bearer: api.api_key.is_some(),
-        reserved: given_to_endpoints(config),
-    };
-    Ok((RoleSettings::ChannelOpenai(settings), descriptors))
-}
-
-/// Largest file that a run publishes (spec s0).
-const MAX_REPLY_FILE: u64 = 20 * 1024 * 1024;
-
-fn console(config: &Config) -> ConsoleSettings {
-    let runtime = &config.runtime;
-    let model = runtime.model.to_string();
-    let mut models = vec![model.clone()];
-    let further = runtime.fallbacks.iter().map(|f| &f.model);
-    for model in further.chain(offered(config)) {
-        let name = model.to_string();
-        if !models.contains(&name) {
-            models.push(name);
-        }
-    }
-    let folder = runtime.workspace.file_name();
-    ConsoleSettings {
-        allowed_hosts: config.console.allowed_hosts.clone(),
-        label: folder.map_or_else(
-            || "mono".to_owned(),
-            |name| name.to_string_lossy().into_owned(),
-        ),
-        model,
-        models,
-        max_reply_bytes: MAX_REPLY_FILE,
-        shows_apps: shows_apps(config),
-    }
-}
-
-/// Conversations of webhook endpoints: no client of another door goes on in them.
-fn given_to_endpoints(config: &Config) -> Reserved {
-    let webhook = &config.webhook;
-    let endpoints = webhook.endpoints.iter().filter(|_| webhook.enabled);
-    Reserved(
-        endpoints
-            .filter_map(|e| e.conversation_id.clone())
-            .collect(),
-    )
-}
-
-/// Models that requests may ask for beside the chain.
-fn offered(config: &Config) -> impl Iterator<Item = &mono_config::ModelName> {
-    let webhook = &config.webhook;
-    let endpoints = webhook.endpoints.iter().filter(|_| webhook.enabled);
-    endpoints.filter_map(|endpoint| endpoint.model.as_ref())
-}
-
-/// Descriptors of one packet bound the keys that endpoints have of their own: the settings, the
-/// listener and the channel's two keys come along.
-const MAX_ENDPOINT_KEYS: usize = 12;
-
-fn webhook(
-    config: &Config,
-    listener: Option<OwnedFd>,
-) -> Result<(RoleSettings, Descriptors), ComposeError> {
-    let webhook = &config.webhook;
-    let mut descriptors = Vec::new();
-    if let Some(listener) = listener {
-        descriptors.push(("listener".to_owned(), listener));
-    }
-    let mut add = |name: String, key: &str, source: &Option<SecretSource>| {
-        if let Some(source) = source {
-            descriptors.push((name, secret(key, source)?));
-        }
-        Ok::<_, ComposeError>(())
-    };
-    add("bearer:0".into(), "webhook.apiKey", &webhook.api_key)?;
-    let signing = &webhook.callback.secret;
-    add("secret:0".into(), "webhook.callback.secret", signing)?;
-    let own = webhook.endpoints.iter();
-    let own =
-        own.map(|e| usize::from(e.api_key.is_some()) + usize::from(e.callback_secret.is_some()));
-    let own: usize = own.sum();
-    if own > MAX_ENDPOINT_KEYS {
-        return Err(ComposeError::EndpointKeys(own));
-    }
-    let wait = |mode| mode == mono_config::WebhookMode::Sync;
-    let mut endpoints = vec![WebhookEndpoint {
-        name: "webhook".to_owned(),
-        path: webhook.path.clone(),
-        bearer: webhook.api_key.is_some(),
-        secret: signing.is_some(),
-        wait: wait(webhook.default_mode),
-        conversation: None,
-        model: None,
-        effort: None,
-        prompt: None,
-        callback_url: None,
-    }];
-    for (index, endpoint) in webhook.endpoints.iter().enumerate() {
-        let n = index + 1;
-        let key = |part: &str| format!("webhook.endpoints[{index}].{part}");
-        add(format!("bearer:{n}"), &key("apiKey"), &endpoint.api_key)?;
-        add(
-            format!("secret:{n}"),
-            &key("callbackSecret"),
-            &endpoint.callback_secret,
-        )?;
-        endpoints.push(WebhookEndpoint {
-            name: endpoint.name.clone(),
-            path: endpoint.path.clone(),
-            bearer: endpoint.api_key.is_some(),
-            secret: endpoint.callback_secret.is_some(),
-            wait: wait(endpoint.mode.unwrap_or(webhook.default_mode)),
-            conversation: endpoint.conversation_id.clone(),
-            model: endpoint.model.as_ref().map(ToString::to_string),
-            effort: endpoint.effort.map(|e| e.as_str().to_owned()),
-            prompt: endpoint.prompt.clone(),
-            callback_url: endpoint.callback_url.clone(),
-        });
-    }
-    let callback = &webhook.callback;
-    let settings = WebhookSettings {
-        endpoints,
-        retention_ms: webhook.retention_ms,
-        max_stored: webhook.max_stored_requests,
-        max_run_ms: webhook.max_run_ms,
-        max_attachment_bytes: webhook.max_attachment_bytes,
-        callback_hosts: callback_hosts(config),
-        callback_attempts: callback.attempts,
-        callback_backoff_ms: callback.backoff_ms,
-        callback_max_backoff_ms: callback.max_backoff_ms,
-        callback_timeout_ms: callback.timeout_ms,
-    };
-    Ok((RoleSettings::ChannelWebhook(settings), descriptors))
 }
 
 /// Path of a run's scratch directory inside its mount namespace.
@@ -616,25 +384,6 @@ fn skills(config: &Config) -> Vec<(&str, PathBuf)> {
         .collect()
 }
 
-/// True when the webhook channel is handed any key.
-pub(crate) fn has_webhook_keys(config: &Config) -> bool {
-    let openai = usize::from(config.openai_api.api_key.is_some());
-    channel_secrets(config).len() > openai
-}
-
-/// Every secret of every channel.
-pub(crate) fn channel_secrets(config: &Config) -> Vec<&SecretSource> {
-    let webhook = &config.webhook;
-    let channels = [
-        &config.openai_api.api_key,
-        &webhook.api_key,
-        &webhook.callback.secret,
-    ];
-    let endpoints = webhook.endpoints.iter();
-    let endpoints = endpoints.flat_map(|e| [&e.api_key, &e.callback_secret]);
-    channels.into_iter().chain(endpoints).flatten().collect()
-}
-
 /// Workspace-relative paths that are never published: state, configuration, keys, MCP file.
 pub(crate) fn private_paths(config: &Config) -> Vec<String> {
     let mut all = vec![
@@ -664,64 +413,4 @@ pub(crate) fn private_paths(config: &Config) -> Vec<String> {
         .map(|path| path.to_string_lossy().into_owned())
         .filter(|path| !path.is_empty())
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn webhook_of(
-        endpoints: usize,
-        own: &str,
-    ) -> Result<(RoleSettings, Descriptors), ComposeError> {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("ID.md"), "x").unwrap();
-        let endpoints: Vec<String> = (0..endpoints)
-            .map(|n| format!(r#"{{"name":"{n}","path":"/{n}",{own}}}"#))
-            .collect();
-        let text = format!(
-            r#"{{"runtime":{{"model":"demo:scripted"}},"context":{{"identityPath":"ID.md"}},
-               "webhook":{{"enabled":true,"apiKey":"a-common-key","callback":{{"hosts":["a.example"],
-               "secret":"a-common-secret!"}},"endpoints":[{}]}}}}"#,
-            endpoints.join(",")
-        );
-        let file = folder.path().join("c.json");
-        std::fs::write(&file, text).unwrap();
-        let loaded = mono_config::load(&file, &BTreeMap::new()).unwrap();
-        webhook(&loaded.config, None)
-    }
-
-    #[test]
-    fn each_endpoint_is_told_of_its_keys_and_gets_them() {
-        let own = r#""apiKey":"its-own-key","callbackSecret":"its-own-secret!!""#;
-        let (settings, descriptors) = webhook_of(2, own).unwrap();
-        let names: Vec<&str> = descriptors.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "bearer:0", "secret:0", "bearer:1", "secret:1", "bearer:2", "secret:2"
-            ]
-        );
-        let RoleSettings::ChannelWebhook(settings) = settings else {
-            panic!("{settings:?}")
-        };
-        assert!(settings.endpoints.iter().all(|e| e.bearer && e.secret));
-        assert!(!format!("{settings:?}").contains("its-own"), "{settings:?}");
-        let (settings, _) = webhook_of(1, r#""notify":false"#).unwrap();
-        let RoleSettings::ChannelWebhook(settings) = settings else {
-            panic!("{settings:?}")
-        };
-        assert!(!settings.endpoints[1].bearer && !settings.endpoints[1].secret);
-    }
-
-    #[test]
-    fn more_keys_than_a_packet_carries_are_refused() {
-        let one = r#""apiKey":"its-own-key""#;
-        let (_, descriptors) = webhook_of(MAX_ENDPOINT_KEYS, one).unwrap();
-        // With the settings' own memory file and the listener.
-        assert_eq!(descriptors.len() + 2, 16);
-        let refused = webhook_of(MAX_ENDPOINT_KEYS + 1, one);
-        assert!(matches!(refused, Err(ComposeError::EndpointKeys(13))));
-    }
 }

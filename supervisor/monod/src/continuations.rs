@@ -4,6 +4,7 @@
 use crate::figures::family;
 use crate::input::ProcessId;
 use crate::operator::{Asker, forward};
+use crate::owner::Again;
 use crate::run::Origin;
 use crate::supervisor::{Supervisor, printable};
 use ipc_proto::edges::continuation::{MAX_OPERATED, Order, Reply, Request};
@@ -177,8 +178,8 @@ impl Supervisor {
             _ => Err(crate::operator::unexpected()),
         };
         const { assert!(MAX_OPERATED <= crate::operator::MAX_RECORD) };
-        let client = self.continuation.clone();
-        forward(client, Request::Operate { order }, take, asker);
+        let line = self.line_to(&self.owners.continuation, Role::Continuation);
+        forward(line, Request::Operate { order }, Again::Never, take, asker);
     }
 
     /// Starts a stdio server that may claim, for one run.

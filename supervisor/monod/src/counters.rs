@@ -1,6 +1,10 @@
 //! What the supervisor counts over its life, by words of fixed vocabularies. No I/O and no clock;
 //! [`crate::figures`] makes metrics of it.
 
+mod left;
+
+pub(crate) use left::CountersLeft;
+
 use crate::input::ProcessId;
 use ipc_proto::Role;
 use ipc_proto::edges::control::RunStatus;

@@ -155,16 +155,11 @@ impl Supervisor {
             tracing::warn!(role = %role, pid = process.pid, "{status}: {}", process.last_line);
         }
         let current = self.slots.iter().any(|s| s.process() == Some(id));
-        match role {
-            Role::Store if current => self.store = None,
-            Role::Artifact if current => self.artifact = None,
-            Role::AppBridge => {
-                if current {
-                    self.bridge = None;
-                }
-                self.end_servers_of(id);
-            }
-            _ => {}
+        if current {
+            self.part_from(role);
+        }
+        if role == Role::AppBridge {
+            self.end_servers_of(id);
         }
         if let Some(slot) = self.slots.iter_mut().find(|s| s.successor == Some(id)) {
             slot.successor = None;

@@ -19,8 +19,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use crate::admission::Queue;
+use crate::counters::CountersLeft;
 use crate::logbook::Logbook;
 use crate::process::State;
+use crate::room::Rooms;
 use crate::violations::Violations;
 
 /// Shape of [`Left`]. An image takes over only what it understands; the one that is to be replaced
@@ -45,6 +47,8 @@ pub(crate) struct Left {
     pub(crate) stop: bool,
     pub(crate) violations: u64,
     pub(crate) forbidden: Violations,
+    #[serde(default)]
+    pub(crate) counters: CountersLeft,
     pub(crate) next_process: u64,
     pub(crate) next_channel: u64,
     pub(crate) next_server: u64,
@@ -59,6 +63,8 @@ pub(crate) struct Left {
     pub(crate) queue: Queue,
     pub(crate) servers: Vec<ServerLeft>,
     pub(crate) logbook: Logbook,
+    #[serde(default)]
+    pub(crate) rooms: Rooms,
 }
 
 /// An always-on role.
@@ -321,6 +327,7 @@ mod tests {
             stop: false,
             violations: 2,
             forbidden: Violations::default(),
+            counters: CountersLeft::default(),
             next_process: 3,
             next_channel: 4,
             next_server: 5,
@@ -333,6 +340,7 @@ mod tests {
             queue: Queue::default(),
             servers: vec![],
             logbook: Logbook::default(),
+            rooms: Rooms::default(),
         }
     }
 

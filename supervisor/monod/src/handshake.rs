@@ -99,23 +99,10 @@ impl Supervisor {
         process.state = State::Serving;
         self.counters.ready(role, process.since.elapsed());
         tracing::debug!(role = %role, pid = process.pid, ms = process.since.elapsed().as_millis() as u64, "ready");
-        match role {
-            Role::Store => {
-                self.store = self.grant_client(id, EdgeName::Store, Role::Store);
-            }
-            Role::Artifact => {
-                self.artifact = self.grant_client(id, EdgeName::Artifact, Role::Artifact);
-            }
-            Role::AppBridge => {
-                self.bridge = self.grant_client(id, EdgeName::AppBridge, Role::AppBridge);
-            }
-            Role::Continuation => {
-                self.health = None;
-                self.continuation =
-                    self.grant_client(id, EdgeName::Continuation, Role::Continuation);
-            }
-            _ => {}
+        if role == Role::Continuation {
+            self.health = None;
         }
+        self.reach(role, id);
         self.take_over(id);
         self.link(role);
         self.announce();

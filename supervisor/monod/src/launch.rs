@@ -562,13 +562,14 @@ fn hidden(config: &Config, socket: &Path) -> Vec<PathBuf> {
         .iter()
         .filter_map(|path| path.canonicalize().ok())
         .collect();
-    // The socket is bound later than it is looked for, its folder is there already. Started by an
-    // ordinary user, agents are that same user to it.
+    // Sockets are bound later than they are looked for, their folder is there already. Started by an
+    // ordinary user, agents are that same user to them.
     if let Ok(path) = std::path::absolute(socket)
         && let (Some(folder), Some(name)) = (path.parent(), path.file_name())
         && let Ok(folder) = folder.canonicalize()
     {
         all.push(folder.join(name));
+        all.push(folder.join(crate::boot::GATEWAY));
     }
     all
 }

@@ -4,7 +4,6 @@ use crate::counters::Reason;
 use crate::process::State;
 use crate::slot::Slot;
 use crate::supervisor::Supervisor;
-use ipc_proto::Role;
 use ipc_proto::edges::control::ToWorker;
 
 impl Supervisor {
@@ -37,13 +36,8 @@ impl Supervisor {
         };
         slot.leave_empty();
         // Our own channels would keep it from ever having finished.
-        match slot.role {
-            Role::Store => self.store = None,
-            Role::Artifact => self.artifact = None,
-            Role::AppBridge => self.bridge = None,
-            Role::Continuation => self.continuation = None,
-            _ => {}
-        }
+        let role = slot.role;
+        self.part_from(role);
         let Some(process) = self.processes.get_mut(&id) else {
             return false;
         };

@@ -1,6 +1,7 @@
 //! What an operator asks through the admin socket.
 
 use crate::input::{Input, ProcessId};
+use crate::owner::{Again, Line};
 use crate::run::Origin;
 use crate::slot::{Occupant, Slot};
 use crate::status;
@@ -9,16 +10,13 @@ use ipc_proto::admin::{Admin, Answer, Ask, JsonBody};
 use ipc_proto::channel::{Fault, Responder};
 use ipc_proto::edges::control::{MAX_TURN_INPUT, StartRun, Trigger, TurnInput};
 use ipc_proto::edges::{app_bridge, artifact, store};
-use ipc_proto::{Body, Client, ConversationId, Edge, RunId, VERSION_MAX, VERSION_MIN};
+use ipc_proto::{Body, ConversationId, Edge, Role, RunId, VERSION_MAX, VERSION_MIN};
 use serde::Serialize;
 use serde_json::json;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 use tokio::sync::mpsc;
 
-/// How long the owner of a list may take.
-const OWNER_WITHIN: Duration = Duration::from_secs(20);
 /// Largest list or record in bytes.
 pub(crate) const MAX_RECORD: usize = 64 * 1024 * 1024;
 
@@ -97,29 +95,15 @@ fn done(done: bool, role: &str) -> Result<(serde_json::Value, Vec<OwnedFd>), Fau
     }
 }
 
-fn down(role: &str) -> Fault {
-    Fault::new(
-        "worker_unavailable",
-        format!("the {role} worker is not serving; see `monoctl status`"),
-    )
-}
-
 /// Passes an owner's answer on, as JSON.
-pub(crate) fn forward<E, F>(client: Option<Client<E>>, request: E::Request, take: F, asker: Asker)
+pub(crate) fn forward<E, F>(line: Line<E>, request: E::Request, again: Again, take: F, asker: Asker)
 where
     E: Edge,
     F: FnOnce(E::Reply) -> Result<Option<Body>, Fault> + Send + 'static,
 {
     tokio::spawn(async move {
         let result = async {
-            let client = client.ok_or_else(|| down(E::NAME))?;
-            let (reply, mut fds) = client
-                .call(&request, &[], OWNER_WITHIN)
-                .await
-                .map_err(|e| match e {
-                    ipc_proto::CallError::Fault(fault) => fault,
-                    other => Fault::new("worker_unavailable", other.to_string()),
-                })?;
+            let (reply, mut fds) = line.ask(&request, again).await?;
             let value: serde_json::Value = match take(reply)? {
                 Some(body) => body
                     .unpack_json(&mut fds, MAX_RECORD)
@@ -221,12 +205,9 @@ impl Supervisor {
                     delivery: None,
                     run: None,
                 };
-                forward(
-                    self.artifact.clone(),
-                    request,
-                    take,
-                    Asker::Operator(responder),
-                );
+                let line = self.line_to(&self.owners.artifact, Role::Artifact);
+                let asker = Asker::Operator(responder);
+                forward(line, request, Again::Harmless, take, asker);
             }
             Ask::Letters {
                 conversation,
@@ -248,7 +229,9 @@ impl Supervisor {
                     _ => Err(unexpected()),
                 };
                 let request = app_bridge::Request::Inspect { ask };
-                forward(self.bridge.clone(), request, take, asker);
+                let line = self.line_to(&self.owners.bridge, Role::AppBridge);
+                // Some of what is asked is done.
+                forward(line, request, Again::Never, take, asker);
             }
             Ask::Unpark { role } => {
                 let result = if self.unpark(&role) {
@@ -303,7 +286,8 @@ impl Supervisor {
             store::Reply::Runs { page } => Ok(Some(page)),
             _ => Err(unexpected()),
         };
-        forward(self.store.clone(), request, take, asker);
+        let line = self.line_to(&self.owners.store, Role::Store);
+        forward(line, request, Again::Harmless, take, asker);
     }
 
     /// Later answers for conversations of the terminal.
@@ -322,7 +306,8 @@ impl Supervisor {
             store::Reply::Letters { page } => Ok(Some(page)),
             _ => Err(unexpected()),
         };
-        forward(self.store.clone(), request, take, asker);
+        let line = self.line_to(&self.owners.store, Role::Store);
+        forward(line, request, Again::Harmless, take, asker);
     }
 
     /// One run, for whoever asks.
@@ -335,12 +320,9 @@ impl Supervisor {
             store::Reply::Run { record } => Ok(record),
             _ => Err(unexpected()),
         };
-        forward(
-            self.store.clone(),
-            store::Request::ShowRun { run },
-            take,
-            asker,
-        );
+        let line = self.line_to(&self.owners.store, Role::Store);
+        let request = store::Request::ShowRun { run };
+        forward(line, request, Again::Harmless, take, asker);
     }
 
     /// A page of artifacts, for whoever asks.
@@ -351,7 +333,8 @@ impl Supervisor {
             _ => Err(unexpected()),
         };
         let request = artifact::Request::List { limit, cursor };
-        forward(self.artifact.clone(), request, take, asker);
+        let line = self.line_to(&self.owners.artifact, Role::Artifact);
+        forward(line, request, Again::Harmless, take, asker);
     }
 
     fn send(
@@ -390,16 +373,13 @@ impl Supervisor {
             .collect();
         others.sort_by_key(|p| p.id);
         for process in others {
-            let restarts = if process.role == ipc_proto::Role::Run {
+            let restarts = if process.role == Role::Run {
                 self.pool().restarts
             } else {
                 0
             };
             let mut worker = status::worker(process, restarts, self.launcher.floor());
-            worker.beside = !matches!(
-                process.role,
-                ipc_proto::Role::Run | ipc_proto::Role::McpServer
-            );
+            worker.beside = !matches!(process.role, Role::Run | Role::McpServer);
             worker.name = self
                 .servers
                 .values()

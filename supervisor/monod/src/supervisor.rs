@@ -12,8 +12,10 @@ use crate::handover::{Left, Luggage};
 use crate::input::{Input, ProcessId};
 use crate::launch::{LaunchError, Launcher};
 use crate::logbook::Logbook;
+use crate::owner::Owners;
 use crate::process::{Process, Source, State, Streams};
 use crate::restart::{Decision, Ending};
+use crate::room::Rooms;
 use crate::run::Run;
 use crate::servers::Server;
 use crate::slot::{Occupant, Slot};
@@ -21,12 +23,8 @@ use crate::stopping::Stopping;
 use crate::systemd;
 use crate::upgrade::{Own, Upgrade};
 use crate::violations::{Ear, Violations};
-use ipc_proto::edges::app_bridge::AppBridge;
-use ipc_proto::edges::artifact::Artifact;
-use ipc_proto::edges::continuation::Continuation;
 use ipc_proto::edges::control::{FromWorker, ToWorker};
-use ipc_proto::edges::store::Store;
-use ipc_proto::{Client, Role, RunId};
+use ipc_proto::{Role, RunId};
 use mono_config::Config;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::TcpListener;
@@ -76,10 +74,7 @@ pub(crate) struct Supervisor {
     pub(crate) runs: HashMap<RunId, Run>,
     pub(crate) queue: Queue,
     pub(crate) servers: HashMap<u64, Server>,
-    pub(crate) store: Option<Client<Store>>,
-    pub(crate) artifact: Option<Client<Artifact>>,
-    pub(crate) bridge: Option<Client<AppBridge>>,
-    pub(crate) continuation: Option<Client<Continuation>>,
+    pub(crate) owners: Owners,
     /// What the continuation worker said last.
     pub(crate) health: Option<serde_json::Value>,
     pub(crate) violations: u64,
@@ -88,6 +83,7 @@ pub(crate) struct Supervisor {
     pub(crate) forbidden: Violations,
     pub(crate) logbook: Logbook,
     pub(crate) orders: Orders,
+    pub(crate) rooms: Rooms,
     /// systemd knows that the daemon is ready.
     pub(crate) announced: bool,
     pub(crate) own: Own,
@@ -138,10 +134,7 @@ impl Supervisor {
             runs: HashMap::new(),
             queue: Queue::new(limits),
             servers: HashMap::new(),
-            store: None,
-            artifact: None,
-            bridge: None,
-            continuation: None,
+            owners: Owners::default(),
             health: None,
             violations: 0,
             counters: Counters::default(),
@@ -149,6 +142,7 @@ impl Supervisor {
             forbidden: Violations::default(),
             logbook: Logbook::default(),
             orders: Orders::default(),
+            rooms: Rooms::default(),
             announced: false,
             own: parts.own,
             upgrade: None,
@@ -419,6 +413,7 @@ impl Supervisor {
             FromWorker::Operated { body } => self.operated(id, request, Ok(body), fds),
             FromWorker::NotOperated { refusal } => self.operated(id, request, Err(refusal), fds),
             FromWorker::Look { at } => self.look(id, request, at),
+            FromWorker::Room { held, wanted } => self.grant_room(id, request, held, wanted),
             FromWorker::Act { act } => self.act(id, request, act),
         }
     }
@@ -460,7 +455,7 @@ impl Supervisor {
                 }
                 State::Ending if age > LINGER => process.kill(),
                 State::Serving | State::Draining => match process.ping {
-                    Some((_, sent)) if now.duration_since(sent) > HUNG_AFTER => {
+                    Some((_, sent)) if is_hung(sent, now) => {
                         late.push((process.id, Reason::Hung, "did not answer its heartbeat"));
                     }
                     Some(_) => {}
@@ -518,6 +513,12 @@ pub(crate) fn limits(config: &Config) -> Limits {
     }
 }
 
+/// True when a heartbeat is unanswered too long. Looked at every [`TICK`], so at the tick that is
+/// nearest to the bound: the one after it would be late by a whole tick.
+fn is_hung(sent: Instant, now: Instant) -> bool {
+    now.duration_since(sent) + TICK / 2 >= HUNG_AFTER
+}
+
 /// Spreads restarts: a number from 0 to 1, no secret.
 pub(crate) fn jitter() -> f64 {
     let nanos = std::time::SystemTime::now()
@@ -532,4 +533,28 @@ pub(crate) fn printable(text: &str) -> String {
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .take(2_000)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_may_stay_unanswered_for_thirty_seconds() {
+        let sent = Instant::now();
+        // Ticks are never quite on time.
+        for (ms, hung) in [
+            (0, false),
+            (27_990, false),
+            (28_400, false),
+            (29_990, true),
+            (30_010, true),
+        ] {
+            assert_eq!(
+                is_hung(sent, sent + Duration::from_millis(ms)),
+                hung,
+                "{ms}"
+            );
+        }
+    }
 }

@@ -305,7 +305,7 @@ impl Supervisor {
 
     /// Puts a lost run's end on record; [`Input::Interrupted`] says when that is done.
     pub(crate) fn record_interrupted(&self, run: RunId, failure_kind: &'static str) {
-        let store = self.store.clone();
+        let store = self.owners.store.now();
         let tell = self.tell.clone();
         tokio::spawn(async move {
             if let Some(store) = store {

@@ -18,7 +18,7 @@ use crate::systemd;
 use crate::violations::Ear;
 use ipc_proto::admin::Admin;
 use ipc_proto::channel::{Fault, Responder};
-use ipc_proto::edges::control::{EdgeName, ToWorker};
+use ipc_proto::edges::control::ToWorker;
 use ipc_proto::{Role, RunId};
 use serde_json::json;
 use std::ffi::OsString;
@@ -244,6 +244,7 @@ impl Supervisor {
             stop: self.stopping.is_some(),
             violations: self.violations,
             forbidden: self.forbidden,
+            counters: self.counters.into(),
             next_process: self.next_process,
             next_channel: self.next_channel,
             next_server: self.next_server,
@@ -256,6 +257,7 @@ impl Supervisor {
             queue: self.queue,
             servers: servers.collect(),
             logbook: self.logbook,
+            rooms: self.rooms,
         };
         (left, luggage)
     }
@@ -268,11 +270,13 @@ impl Supervisor {
         self.started = ago(left.uptime_ms);
         self.violations = left.violations;
         self.forbidden = left.forbidden;
+        self.counters = left.counters.into();
         self.next_process = left.next_process;
         self.next_channel = left.next_channel;
         self.next_server = left.next_server;
         self.next_ping = left.next_ping;
         self.logbook = left.logbook;
+        self.rooms = left.rooms;
         self.queue = left.queue;
         self.queue.set_limits(limits(&self.config));
         for process in left.processes {
@@ -310,18 +314,15 @@ impl Supervisor {
             };
             self.servers.insert(server.number, entry);
         }
-        if let Some(store) = self.serving(Role::Store) {
-            self.store = self.grant_client(store, EdgeName::Store, Role::Store);
-        }
-        if let Some(artifact) = self.serving(Role::Artifact) {
-            self.artifact = self.grant_client(artifact, EdgeName::Artifact, Role::Artifact);
-        }
-        if let Some(bridge) = self.serving(Role::AppBridge) {
-            self.bridge = self.grant_client(bridge, EdgeName::AppBridge, Role::AppBridge);
-        }
-        if let Some(worker) = self.serving(Role::Continuation) {
-            self.continuation =
-                self.grant_client(worker, EdgeName::Continuation, Role::Continuation);
+        for role in [
+            Role::Store,
+            Role::Artifact,
+            Role::AppBridge,
+            Role::Continuation,
+        ] {
+            if let Some(id) = self.serving(role) {
+                self.reach(role, id);
+            }
         }
         // Their recording was on its way; a second one changes nothing.
         let closing = self
@@ -373,12 +374,7 @@ impl Supervisor {
             .collect();
         for (role, id) in due {
             tracing::info!(role = %role, "its worker makes room for one of the new program");
-            match role {
-                Role::Store => self.store = None,
-                Role::Artifact => self.artifact = None,
-                Role::Continuation => self.continuation = None,
-                _ => {}
-            }
+            self.part_from(role);
             let process = self.processes.get(&id);
             if process.is_some_and(|p| p.send(0, ToWorker::Shutdown, vec![])) {
                 self.expect_exit(id);

@@ -160,8 +160,13 @@ fn configuration_keys_state_and_admin_socket_inside_the_workspace_are_out_of_rea
     setup.config["tools"]["mcpConfigPath"] = json!("mcp.json");
     let servers = json!({ "mcpServers": { "far": { "url": "http://127.0.0.1:9/mcp", "headers": { "x-key": "k" } } } });
     std::fs::write(setup.folder().join("mcp.json"), servers.to_string()).unwrap();
+    setup.config["tools"]["gateway"] = json!({ "enabled": true });
     let mut daemon = setup.start().unwrap();
     let folder = daemon.folder().to_owned();
+    let gateway = std::fs::metadata(folder.join("gateway.sock")).unwrap();
+    assert!(std::os::unix::fs::FileTypeExt::is_socket(
+        &gateway.file_type()
+    ));
     let config = std::fs::read(folder.join("mono-agent.config.json")).unwrap();
     // The real admin command, in the hands of the agent.
     std::fs::copy(programs().join("monoctl"), folder.join("monoctl")).unwrap();
@@ -173,6 +178,8 @@ fn configuration_keys_state_and_admin_socket_inside_the_workspace_are_out_of_rea
         "rm -f model.key 2>/dev/null; mv .mono-agent elsewhere && echo moved || echo kept",
         "./monoctl --socket monod.sock --json stop >/dev/null 2>&1; echo $?",
         "ln monod.sock other.sock; ./monoctl --socket other.sock stop >/dev/null 2>&1; echo $?",
+        "[ -S gateway.sock ] && echo socket || echo covered",
+        "mv gateway.sock other.sock && echo moved || echo kept",
         "cat IDENTITY.md",
     ];
     let sent = daemon
@@ -200,6 +207,8 @@ fn configuration_keys_state_and_admin_socket_inside_the_workspace_are_out_of_rea
             "kept",
             "3",
             "3",
+            "covered",
+            "kept",
             "You are a test agent."
         ],
         "{}",

@@ -304,6 +304,18 @@ impl Control {
             .map(|_| ())
     }
 
+    /// How many durable bytes this worker may have (owners of rich replies), given what it holds and
+    /// wants.
+    ///
+    /// # Errors
+    /// When the supervisor is gone.
+    pub async fn room(&self, held: u64, wanted: u64) -> Result<u64, ControlError> {
+        match self.ask(&FromWorker::Room { held, wanted }, &[]).await? {
+            (ToWorker::Room { granted }, _) => Ok(granted),
+            _ => Err(ControlError::NoAnswer),
+        }
+    }
+
     /// What the supervisor counts (the metrics worker).
     ///
     /// # Errors
@@ -481,6 +493,7 @@ pub(crate) fn serve(sender: LinkSender, mut receiver: LinkReceiver) -> (Control,
                 | ToWorker::Figures { .. }
                 | ToWorker::Seen { .. }
                 | ToWorker::NotSeen { .. }
+                | ToWorker::Room { .. }
                 | ToWorker::Done) => {
                     let waiter = asked.waiting().as_mut().and_then(|w| w.remove(&packet.id));
                     if let Some(waiter) = waiter {

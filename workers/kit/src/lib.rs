@@ -8,6 +8,7 @@
 mod confine;
 mod control;
 mod log;
+pub mod room;
 
 pub use control::{Control, ControlError, Event, Granted, Inbox, RunChannel, ServerPipes};
 
