@@ -9,6 +9,7 @@ pub mod daemon;
 pub mod everything;
 pub mod fuzz;
 pub mod http;
+pub mod kills;
 pub mod mock_model;
 pub mod model;
 pub mod node;

@@ -94,6 +94,12 @@ impl Receiver {
             .context("nothing was delivered")
     }
 
+    /// All that came that nobody has looked at.
+    #[must_use]
+    pub fn arrived(&self) -> Vec<Delivery> {
+        self.inbox.try_iter().collect()
+    }
+
     /// How many requests came that nobody has looked at.
     #[must_use]
     pub fn waiting(&self) -> usize {

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The service's program.
 #[must_use]
@@ -55,12 +56,30 @@ impl Drop for Listening {
 /// # Errors
 /// When there is none.
 pub fn free_port() -> Result<u16> {
-    // Below those that the kernel gives out, each process beginning elsewhere.
-    let first = std::process::id().wrapping_mul(7) % 10_000;
-    (first..first + 100)
+    let mut ports = free_ports(1)?;
+    ports.pop().context("no port is free")
+}
+
+/// So many of them.
+///
+/// # Errors
+/// When there are not.
+pub fn free_ports(count: usize) -> Result<Vec<u16>> {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    // Below those that the kernel gives out. Each process begins elsewhere, and goes on after what it
+    // gave out before: nobody may listen there yet.
+    let more = u32::try_from(count)?;
+    let first =
+        std::process::id().wrapping_mul(97) % 10_000 + GIVEN.fetch_add(more, Ordering::Relaxed);
+    let ports: Vec<_> = (first..first + 100)
         .filter_map(|n| u16::try_from(20_000 + n % 10_000).ok())
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .context("no port is free")
+        .filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .take(count)
+        .collect();
+    if ports.len() < count {
+        bail!("no port is free");
+    }
+    Ok(ports)
 }
 
 /// Where [`stdio`] keeps its claims.

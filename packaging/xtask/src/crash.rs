@@ -6,8 +6,8 @@ use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Whose work: `artifact` or `apps`; or `continuations` on a simulated disk, or `continuations-simulation`, where
-    /// everything else that can happen does as well, in any order.
+    /// Whose work: `artifact` or `apps`; or `continuations` on a simulated disk, `continuations-simulation`, where
+    /// everything else that can happen does as well, in any order, or `kills` of whoever takes part in them.
     name: String,
     /// So many points at most, chosen by the seed [default: all of them].
     #[arg(long, value_name = "N")]
@@ -15,6 +15,9 @@ pub(crate) struct Arguments {
     /// So many steps of the simulation [default: a million].
     #[arg(long, value_name = "N", conflicts_with = "sample")]
     steps: Option<usize>,
+    /// So many seconds of killing [default: a minute].
+    #[arg(long, value_name = "N", conflicts_with_all = ["sample", "steps"])]
+    seconds: Option<u64>,
     /// Repeat an earlier sample.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -28,9 +31,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     let program = match arguments.name.as_str() {
         "continuations" => "crash-continuations",
         "continuations-simulation" => "simulate-continuations",
+        "kills" => "kill-suite",
         _ => "crash-suite",
     };
-    let programs = build::build(build::Programs::Named(&[program]), false)?;
+    let wanted = match program {
+        // Whole daemons.
+        "kill-suite" => build::Programs::WithTests,
+        _ => build::Programs::Named(&[program]),
+    };
+    let programs = build::build(wanted, false)?;
     let mut command = Command::new(programs.join(program));
     if program == "crash-suite" {
         command.arg(&arguments.name);
@@ -38,6 +47,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     let numbers = [
         ("--sample", arguments.sample.map(|n| n.to_string())),
         ("--steps", arguments.steps.map(|n| n.to_string())),
+        ("--seconds", arguments.seconds.map(|n| n.to_string())),
         ("--seed", arguments.seed.map(|n| n.to_string())),
     ];
     for (name, value) in numbers {

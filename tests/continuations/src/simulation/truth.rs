@@ -234,13 +234,18 @@ impl World {
             }
             let there = self.all();
             self.differences(&there);
+            // What the step under way may have removed.
+            for id in self.truth.ids() {
+                if self.truth.is_open(&id) && !there.contains_key(&id) {
+                    self.truth.take(&id, None);
+                }
+            }
             // A claim that nobody was told of may be there, or not.
             for (id, record) in there {
                 if !self.truth.is_known(&id) || self.truth.is_open(&id) {
                     self.truth.take(&id, Some(record));
                 }
             }
-            self.gone();
             self.truth.begin();
             self.truth.touch_all();
             if self.chance.once_in(5) {
@@ -255,17 +260,6 @@ impl World {
         self.settled();
         self.orphans();
         violations.append(&mut self.truth.wrong);
-    }
-
-    /// Records that the step under way may have removed.
-    fn gone(&mut self) {
-        for id in self.truth.ids() {
-            if self.truth.is_open(&id)
-                && let Ok(None) = self.machine.process().store.get(&id)
-            {
-                self.truth.take(&id, None);
-            }
-        }
     }
 
     /// After a start nothing is under way.

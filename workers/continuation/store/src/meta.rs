@@ -18,10 +18,9 @@ pub(crate) enum Id {
 
 impl Id {
     pub(crate) fn new(text: &str) -> Self {
-        match uuid::Uuid::try_parse(text) {
-            Ok(uuid) if text.len() == 36 && uuid.to_string() == text => {
-                Self::Uuid(uuid.into_bytes())
-            }
+        let uuid = uuid::Uuid::try_parse(text).map(|uuid| Self::Uuid(uuid.into_bytes()));
+        match uuid {
+            Ok(uuid) if uuid.with(|again| again == text) => uuid,
             _ => Self::Text(text.into()),
         }
     }
