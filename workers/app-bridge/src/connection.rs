@@ -211,7 +211,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::list_tools`].
-    pub async fn fresh_tools(&self, within: Duration) -> Result<Vec<Declared>, ListError> {
+    pub async fn fresh_tools(&self, within: Duration) -> Result<Arc<Vec<Declared>>, ListError> {
         Ok(self.listing(within).await?.declared)
     }
 
@@ -223,8 +223,7 @@ impl Connection {
         if let Some(known) = self.declared().clone() {
             return Ok(known);
         }
-        let found = self.listing(within).await?;
-        Ok(self.declared().clone().unwrap_or(Arc::new(found.declared)))
+        self.fresh_tools(within).await
     }
 
     fn declared(&self) -> std::sync::MutexGuard<'_, Option<Arc<Vec<Declared>>>> {
@@ -236,7 +235,7 @@ impl Connection {
         let found = tokio::time::timeout(within, self.all_pages())
             .await
             .map_err(|_| ListError::TimedOut(within))??;
-        *self.declared() = Some(Arc::new(found.declared.clone()));
+        *self.declared() = Some(found.declared.clone());
         Ok(found)
     }
 

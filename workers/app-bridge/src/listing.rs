@@ -8,6 +8,7 @@ use rmcp::model::Tool;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What to do after a page.
 #[must_use]
@@ -42,7 +43,7 @@ pub struct Listed {
     /// What the person should know about the rest.
     pub warnings: Vec<Warning>,
     /// Every tool.
-    pub declared: Vec<Declared>,
+    pub declared: Arc<Vec<Declared>>,
 }
 
 /// The listing of one server while it grows.
@@ -105,7 +106,7 @@ impl<'a> Listing<'a> {
                 .push(format!("{} ({reason})", printable(&name, TOOL_NAME_MAX)));
             return;
         }
-        let schema = Value::Object(tool.input_schema.as_ref().clone());
+        let schema = Value::Object(Arc::unwrap_or_clone(tool.input_schema));
         let schema_size = size(&schema);
         if schema_size > self.limits.schema {
             self.refused.push(format!(
@@ -120,22 +121,21 @@ impl<'a> Listing<'a> {
             name: name.clone(),
             title: tool.title,
             description: cut(description, self.limits.description).to_owned(),
-            schema: schema.clone(),
+            schema,
             visibility: visibility(meta),
             page: page(meta).unwrap_or_default(),
         };
-        let info = McpTool {
+        let mut info = McpTool {
             server: self.server.to_owned(),
             tool: name.clone(),
             description: cut(description, self.limits.description).to_owned(),
-            // As the server wrote it: no `$ref` is fetched, no keyword is dropped.
-            input_schema: schema,
+            input_schema: Value::Null,
             read_only: tool
                 .annotations
                 .and_then(|hints| hints.read_only_hint)
                 .unwrap_or(false),
         };
-        let bytes = self.bytes + size(&info);
+        let bytes = self.bytes + size(&info) - size(&Value::Null) + schema_size;
         if self.declared.len() >= self.limits.tools {
             self.truncated = Some(format!("more than {} tools", self.limits.tools));
         } else if bytes > self.limits.listing {
@@ -146,6 +146,8 @@ impl<'a> Listing<'a> {
             // What its server keeps from the model stays away from it, whether apps are shown here
             // or not.
             if declared.visibility.model {
+                // As the server wrote it: no `$ref` is fetched, no keyword is dropped.
+                info.input_schema = declared.schema.clone();
                 self.tools.push(info);
             }
             self.declared.push(declared);
@@ -182,7 +184,7 @@ impl<'a> Listing<'a> {
         Listed {
             tools: self.tools,
             warnings,
-            declared: self.declared,
+            declared: Arc::new(self.declared),
         }
     }
 }

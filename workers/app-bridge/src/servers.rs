@@ -5,6 +5,7 @@
 mod opening;
 
 use crate::apps::desk::Desk;
+use crate::apps::stand::Stand;
 use crate::brake::{Brake, Decision};
 use crate::call::CallRequest;
 use crate::claims::Claims;
@@ -138,7 +139,7 @@ pub struct Servers<S> {
     books: Mutex<Books>,
     ends: Ends,
     claims: Claims,
-    desk: OnceLock<Arc<Desk>>,
+    stand: Stand,
     /// A connection became idle outside of a run.
     idle: Notify,
     gateway: OnceLock<Figures>,
@@ -159,7 +160,7 @@ impl<S: Starter> Servers<S> {
             books: Mutex::default(),
             ends: Ends::default(),
             claims: Claims::default(),
-            desk: OnceLock::new(),
+            stand: Stand::default(),
             idle: Notify::new(),
             gateway: OnceLock::new(),
         }
@@ -167,8 +168,12 @@ impl<S: Starter> Servers<S> {
 
     /// Shows apps from now on.
     pub fn show_apps(&self, desk: Arc<Desk>) {
-        // The first stays; there is only one.
-        let _ = self.desk.set(desk);
+        self.stand.show(desk);
+    }
+
+    /// Where apps are asked for.
+    pub fn stand(&self) -> &Stand {
+        &self.stand
     }
 
     /// What an operator is told of the gateway; `null` while it is off.
@@ -203,7 +208,7 @@ impl<S: Starter> Servers<S> {
 
     /// Where apps are kept and answered, if they are shown.
     pub fn desk(&self) -> Option<&Arc<Desk>> {
-        self.desk.get()
+        self.stand.desk()
     }
 
     /// A configured server.
@@ -411,7 +416,7 @@ impl<S: Starter> Servers<S> {
         self: &Arc<Self>,
         scope: &RunScope,
         server: &str,
-    ) -> Result<(Arc<Connection>, Vec<crate::listing::Declared>), String> {
+    ) -> Result<(Arc<Connection>, Arc<Vec<crate::listing::Declared>>), String> {
         let settings = self.settings(server).ok_or("no such server")?;
         let connection = self.acquire(settings, scope).await;
         let connection = connection.map_err(|failure| match failure.last_line {

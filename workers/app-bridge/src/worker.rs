@@ -1,10 +1,10 @@
 //! The worker: grants in, calls of runs answered, servers swept.
 
 use crate::apps::capture::Shown;
-use crate::apps::desk::{Answered, Desk};
+use crate::apps::desk::Answered;
 use crate::apps::folder::Folder;
+use crate::apps::house;
 use crate::apps::operator::inspect;
-use crate::apps::vault::Vault;
 use crate::call::CallRequest;
 use crate::client::Progress;
 use crate::content::convert;
@@ -22,12 +22,11 @@ use ipc_proto::edges::app_bridge::{
 use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::{EdgeName, RunScope};
 use ipc_proto::link::LinkError;
-use ipc_proto::settings::{AppBridgeSettings, AppsSettings, McpTransport, RoleSettings};
+use ipc_proto::settings::{AppBridgeSettings, McpTransport, RoleSettings};
 use ipc_proto::{Body, Client, Role, RunId};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::future::pending;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +39,6 @@ use worker_kit::{Control, Event, Granted, Inbox, KitError, Starting};
 /// The servers' processes end with the supervisor's help; this bounds how long an orderly stop
 /// waits for their connections.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
-/// How often the folder of apps is asked for while another process has it.
-const HOLD_AGAIN: Duration = Duration::from_millis(200);
 
 /// The worker's life, from its settings to its end.
 ///
@@ -58,11 +55,13 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
         false => None,
     };
     let shows_apps = settings.servers.iter().any(|server| server.apps.is_some());
-    let opened = shows_apps.then(|| {
-        let opened = open_desk(own_folder(&mut starting)?, &settings.apps);
-        opened.map_err(KitError::worker)
-    });
-    let opened = match opened.transpose() {
+    // Opened before anything hostile is read, where nobody else has it.
+    let folder = own_folder(&mut starting);
+    let opened = match shows_apps {
+        true => folder.and_then(|folder| house::find(folder).map_err(KitError::worker).map(Ok)),
+        false => Ok(Err(folder.ok())),
+    };
+    let opened = match opened {
         Ok(opened) => opened,
         Err(error) => {
             starting.fail(&error.to_string()).await;
@@ -76,20 +75,13 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
         call_total: Duration::from_millis(settings.call_max_total_ms),
         ..Limits::default()
     };
-    let starter = Supervisor(control);
+    let starter = Supervisor(control.clone());
     let servers = Servers::new(settings.servers.clone(), limits, starter, http);
     let servers = Arc::new(servers);
-    let _opening = match opened {
-        None => None,
-        Some(Ok(desk)) => {
-            servers.show_apps(Arc::new(desk));
-            None
-        }
-        Some(Err(folder)) => {
-            let opening = open_desk_later(servers.clone(), folder, settings.apps);
-            Some(AbortOnDropHandle::new(tokio::spawn(opening)))
-        }
-    };
+    let _apps = AbortOnDropHandle::new(match opened {
+        Ok(found) => tokio::spawn(house::keep(servers.clone(), found, settings.apps, control)),
+        Err(folder) => tokio::spawn(house::count(folder, control)),
+    });
     let gateway = settings.gateway.as_ref().map(|gateway| {
         let gateway = Broker::new(servers.clone(), gateway.into());
         tokio::spawn(gateway.clone().keep_house());
@@ -101,6 +93,10 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
     }
     // What is left ends with the supervisor, which owns the processes.
     let _ = tokio::time::timeout(CLOSE_WITHIN, servers.close()).await;
+    if let Some(desk) = servers.stand().own() {
+        let vault = desk.vault().clone();
+        let _ = tokio::task::spawn_blocking(move || vault.sync_logs()).await;
+    }
     Ok(())
 }
 
@@ -110,34 +106,6 @@ fn own_folder(starting: &mut Starting) -> Result<Folder, KitError> {
         .descriptor("state")
         .ok_or_else(|| KitError::worker("no descriptor \"state\" came with the settings"))?;
     Folder::from_fd(folder).map_err(KitError::worker)
-}
-
-/// Apps, once the folder is this worker's alone; the folder back while it is not.
-fn open_desk(folder: Folder, settings: &AppsSettings) -> io::Result<Result<Desk, Folder>> {
-    let Some(hold) = folder.hold()? else {
-        return Ok(Err(folder));
-    };
-    let vault = Vault::open(folder, jiff::Timestamp::now().as_millisecond())?;
-    Ok(Ok(Desk::new(vault, settings.clone()).holding(hold)))
-}
-
-/// The worker that this one replaces may still have runs that bring apps: until it has ended, this
-/// one shows none.
-async fn open_desk_later<S: Starter>(
-    servers: Arc<Servers<S>>,
-    mut folder: Folder,
-    settings: AppsSettings,
-) {
-    loop {
-        tokio::time::sleep(HOLD_AGAIN).await;
-        match open_desk(folder, &settings) {
-            Ok(Ok(desk)) => return servers.show_apps(Arc::new(desk)),
-            Ok(Err(again)) => folder = again,
-            Err(error) => {
-                return tracing::error!("apps can't be kept, so none are shown: {error}");
-            }
-        }
-    }
 }
 
 /// Without a declared HTTP server the worker needs no trust anchors and saves their memory.
@@ -236,6 +204,10 @@ async fn serve<S: Starter>(
                     // Stubs go to the next one, and their sessions go on there.
                     if let Some(gateway) = gateway {
                         gateway.close();
+                    }
+                    // So do the apps. What runs of this process keep is said where it always is.
+                    if let Some(desk) = servers.stand().own().cloned() {
+                        tokio::spawn(async move { desk.hand_over().await });
                     }
                 }
                 Some(Event::Shutdown) | None => break,
@@ -399,7 +371,7 @@ async fn answer_app<S: Starter>(
     ask: AppAsk,
     responder: &Responder<AppBridge>,
 ) -> Result<(), LinkError> {
-    let Some(desk) = servers.desk() else {
+    let Some(desk) = servers.stand().soon().await else {
         let fault = Fault::new("not_enabled", "apps are not shown here");
         return responder.fault(&fault).await;
     };
@@ -453,7 +425,7 @@ pub async fn serve_run<S: Starter>(
     drop(server);
     while calls.join_next().await.is_some() {}
     servers.release(&scope.run).await;
-    if let Some(desk) = servers.desk() {
+    if let Some(desk) = servers.stand().own() {
         let (vault, run) = (desk.vault().clone(), scope.run.clone());
         // A panic in it would have been told already.
         let _ = tokio::task::spawn_blocking(move || vault.settle(run.as_str())).await;
@@ -530,7 +502,7 @@ async fn keep_apps<S: Starter>(
     invocations: Vec<String>,
     responder: &Responder<AppBridge>,
 ) -> Result<(), LinkError> {
-    let kept = match servers.desk() {
+    let kept = match servers.stand().own() {
         None => Ok(Ok(())),
         Some(desk) => {
             let (vault, run) = (desk.vault().clone(), scope.run.clone());
@@ -614,23 +586,24 @@ async fn call_and_capture<S: Starter>(
     server: &str,
     request: CallRequest,
 ) -> Result<McpResult, CallError> {
-    let desk = servers.desk().zip(servers.settings(server));
-    let desk = desk.filter(|(_, settings)| settings.apps.is_some());
-    let Some((desk, settings)) = desk else {
+    let settings = servers.settings(server);
+    let Some(settings) = settings.filter(|settings| settings.apps.is_some()) else {
         return servers.call(scope, server, request).await;
     };
     let (tool, arguments) = (request.tool.clone(), request.arguments.clone());
     let (connection, result) = servers.call_raw(scope, server, request).await?;
-    let app = desk
-        .capture(Shown {
-            scope,
-            settings,
-            tool: &tool,
-            arguments: &arguments,
-            connection: &connection,
-            result: &result,
-        })
-        .await;
+    let shown = Shown {
+        scope,
+        settings,
+        tool: &tool,
+        arguments: &arguments,
+        connection: &connection,
+        result: &result,
+    };
+    let app = match servers.stand().soon().await {
+        Some(desk) => desk.capture(shown).await,
+        None => None,
+    };
     let mut converted = convert(result, servers.limits())?;
     converted.app = app;
     Ok(converted)

@@ -74,7 +74,7 @@ where
     let now = jiff::Timestamp::now().as_millisecond();
     let manifest = part
         .as_ref()
-        .map(|part| desk.vault().manifest(part.id(), now).unwrap());
+        .map(|part| (*desk.vault().manifest(part.id(), now).unwrap()).clone());
     let html = manifest
         .as_ref()
         .map(|manifest| desk.vault().html(manifest, now).unwrap());

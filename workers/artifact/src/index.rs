@@ -129,6 +129,17 @@ impl Index {
         self.quota.ceiling()
     }
 
+    /// Bytes that may be charged now; the rest of the ceiling is for others.
+    #[must_use]
+    pub const fn allowed(&self) -> u64 {
+        self.quota.allowed()
+    }
+
+    /// From now on so many bytes may be charged, of the ceiling.
+    pub const fn allow(&mut self, bytes: u64) {
+        self.quota.allow(bytes);
+    }
+
     /// Number of artifacts, finalised or not.
     #[must_use]
     pub fn len(&self) -> usize {

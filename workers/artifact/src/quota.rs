@@ -5,8 +5,8 @@
 
 use crate::manifest::MAX_MANIFEST;
 
-/// All durable bytes of the artifact directory together.
-pub const CEILING: u64 = 256 * 1024 * 1024;
+/// All durable bytes of reply files and apps together.
+pub const CEILING: u64 = ipc_proto::reply::DURABLE_CEILING;
 
 /// What an artifact of `size` content bytes is charged.
 #[must_use]
@@ -17,15 +17,15 @@ pub const fn charge(size: u64) -> u64 {
 /// Why nothing more fits.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "{wanted} bytes more than the {used} used would pass the ceiling of {ceiling}; remove artifacts or shorten artifacts.retention"
+    "{wanted} bytes more than the {used} used would pass the {allowed} that files may have beside apps; remove artifacts or shorten artifacts.retention"
 )]
 pub struct NoRoom {
     /// Bytes asked for.
     pub wanted: u64,
     /// Bytes charged now.
     pub used: u64,
-    /// The bound.
-    pub ceiling: u64,
+    /// What files may have now.
+    pub allowed: u64,
 }
 
 /// The account. Owners of a charge are kept by the caller: each charge is released once.
@@ -33,13 +33,33 @@ pub struct NoRoom {
 pub struct Quota {
     used: u64,
     ceiling: u64,
+    allowed: u64,
 }
 
 impl Quota {
-    /// An empty account.
+    /// An empty account, all of whose ceiling may be used.
     #[must_use]
     pub const fn new(ceiling: u64) -> Self {
-        Self { used: 0, ceiling }
+        Self {
+            used: 0,
+            ceiling,
+            allowed: ceiling,
+        }
+    }
+
+    /// The part of the ceiling that may be used from now on.
+    pub const fn allow(&mut self, bytes: u64) {
+        self.allowed = if bytes < self.ceiling {
+            bytes
+        } else {
+            self.ceiling
+        };
+    }
+
+    /// The part of the ceiling that may be used.
+    #[must_use]
+    pub const fn allowed(&self) -> u64 {
+        self.allowed
     }
 
     /// Bytes charged now; may be over the ceiling after an inventory found more.
@@ -61,11 +81,11 @@ impl Quota {
     pub const fn reserve(&mut self, size: u64) -> Result<(), NoRoom> {
         let wanted = charge(size);
         let after = self.used.saturating_add(wanted);
-        if after > self.ceiling {
+        if after > self.allowed {
             return Err(NoRoom {
                 wanted,
                 used: self.used,
-                ceiling: self.ceiling,
+                allowed: self.allowed,
             });
         }
         self.used = after;
@@ -99,7 +119,7 @@ mod tests {
             Err(NoRoom {
                 wanted: charge(51),
                 used: charge(100),
-                ceiling: charge(100) + charge(50)
+                allowed: charge(100) + charge(50)
             })
         );
         quota.reserve(50).unwrap();

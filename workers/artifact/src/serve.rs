@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+use worker_kit::room::Room;
 use worker_kit::{Event, Granted, KitError, Starting};
 
 /// Publications under way at once, and readings likewise: each holds a thread or two and 1 MiB
@@ -56,15 +57,19 @@ impl Shared {
 /// # Errors
 /// When the directories or the sandbox are not what they have to be.
 pub async fn work(mut starting: Starting) -> Result<(), KitError> {
-    let desk = match open(&mut starting) {
-        Ok(desk) => Arc::new(desk),
+    let mut desk = match open(&mut starting) {
+        Ok(desk) => desk,
         Err(error) => {
             starting.fail(&error.to_string()).await;
             return Err(error);
         }
     };
-    let (_control, mut inbox) = starting.ready().await?;
-    let shared = Shared::new(desk);
+    let (control, mut inbox) = starting.ready().await?;
+    desk.shelf = desk.shelf.sharing(Room::of(control));
+    let shared = Shared::new(Arc::new(desk));
+    let desk = shared.desk.clone();
+    // What is there already, before anything comes to it.
+    spawn_blocking(move || desk.shelf.give_back());
     let mut channels = JoinSet::new();
     let mut open: HashMap<u64, AbortHandle> = HashMap::new();
     let mut runs = HashSet::new();
@@ -98,7 +103,12 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
             }
             _ = cleaning.tick() => {
                 let desk = shared.desk.clone();
-                spawn_blocking(move || desk.shelf.clean(&desk.retention, Timestamp::now()));
+                spawn_blocking(move || {
+                    desk.shelf.clean(&desk.retention, Timestamp::now());
+                    if desk.shelf.has_spare() {
+                        desk.shelf.give_back();
+                    }
+                });
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::copy::{CopyError, Watch, copy_hashed};
 use crate::dir::Dir;
 use crate::index::{Due, Index, Retention};
 use crate::manifest::{Label, Manifest, ManifestError, integrity_id};
-use crate::quota::NoRoom;
+use crate::quota::{NoRoom, charge};
 use crate::sync::{Unsynced, sync_all};
 use crate::verify::Source;
 use ipc_proto::ConversationId;
@@ -29,6 +29,7 @@ use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use uuid::Uuid;
+use worker_kit::room::{PIECE, Room};
 
 /// Name of the bytes in an artifact's directory.
 pub(crate) const CONTENT: &str = "content";
@@ -37,6 +38,8 @@ pub(crate) const METADATA: &str = "metadata.json";
 /// Name of the staging directory in the live namespace.
 pub(crate) const STAGING: &str = ".staging";
 const LIVE: &str = "reply-files";
+/// How often room is asked for that others of this worker may take meanwhile.
+const TRIES: usize = 8;
 /// Age after which a directory in staging that nobody works on is removed, in seconds.
 pub const STAGING_GRACE: i64 = 10 * 60;
 
@@ -100,6 +103,8 @@ pub struct Shelf {
     pub(crate) index: Mutex<Index>,
     /// What a dry run has named already: it is told once and not every minute.
     named: Mutex<BTreeSet<Uuid>>,
+    /// Where more of the ceiling comes from; all of it is this shelf's without.
+    room: Option<Room>,
     /// Held as long as the process lives, released by the kernel however it ends.
     _lock: Flock<OwnedFd>,
 }
@@ -135,12 +140,60 @@ impl Shelf {
             staging,
             index: Mutex::new(Index::new(ceiling)),
             named: Mutex::default(),
+            room: None,
             _lock: lock,
         };
         shelf
             .inventory(now)
             .map_err(|e| OpenError::Disk("inventory", e))?;
         Ok(shelf)
+    }
+
+    /// Shares the ceiling from now on: beyond what it has, the shelf asks for room.
+    #[must_use]
+    pub fn sharing(mut self, room: Room) -> Self {
+        let mut index = self.index();
+        let used = index.used();
+        index.allow(used);
+        drop(index);
+        self.room = Some(room);
+        self
+    }
+
+    /// Says what is used, and gives back what is not. Waits for the supervisor.
+    pub fn give_back(&self) {
+        let Some(room) = &self.room else { return };
+        room.less(|| {
+            let mut index = self.index();
+            let used = index.used();
+            index.allow(used);
+            used
+        });
+    }
+
+    /// True when more than a piece or two is not used any more.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        let index = self.index();
+        self.room.is_some() && index.allowed().saturating_sub(index.used()) > 2 * PIECE
+    }
+
+    /// Charges a publication, with more room where that is needed.
+    fn begin(&self, id: Uuid, size: u64) -> Result<(), NoRoom> {
+        for _ in 0..TRIES {
+            let begun = self.index().begin(id, size);
+            let (Err(_), Some(room)) = (&begun, &self.room) else {
+                return begun;
+            };
+            let need = || {
+                let used = self.index().used();
+                (used, used.saturating_add(charge(size)))
+            };
+            if !room.more(need, |granted| self.index().allow(granted)) {
+                return begun;
+            }
+        }
+        self.index().begin(id, size)
     }
 
     /// The index. A panic elsewhere leaves it consistent: every change is one call.
@@ -174,7 +227,7 @@ impl Shelf {
     ) -> Result<Manifest, ShelfError> {
         // Version 4: the id is the only thing a reader needs to name, so it must not be guessable.
         let id = Uuid::new_v4();
-        self.index().begin(id, source.size)?;
+        self.begin(id, source.size)?;
         match self.copy(id, source, watch) {
             Ok(digest) => {
                 let integrity_id = integrity_id(&digest);

@@ -5,9 +5,11 @@
 //! the room for the entry of its end is set aside; without that there is no action.
 
 use super::folder::{FileId, Folder, is_own};
+use super::handover::refuse_left;
 use super::quota::{Removal, SEGMENTS, Segment, Share, reclaim};
-use super::vault::{Books, Card, LOGS, LogFile, Owner, Point, Vault, VaultError};
+use super::vault::{Books, Card, LOGS, LogFile, OpenLog, Owner, Point, Vault, VaultError};
 use jiff::Timestamp;
+use nix::sys::stat::FileStat;
 use serde::Serialize;
 use serde_json::Value;
 use std::io::{self, Write as _};
@@ -126,6 +128,7 @@ impl Vault {
         protected: Protected<'_>,
     ) -> Result<Ticket, AuditError> {
         let mut books = self.books();
+        refuse_left(books.left)?;
         let owner = books.owners.get_mut(id).ok_or(VaultError::Missing)?;
         let entry = line(&owner.card, method, phase, now);
         // One byte more: a torn line before it is ended first.
@@ -161,6 +164,7 @@ impl Vault {
         protected: Protected<'_>,
     ) -> Result<(), AuditError> {
         let mut books = self.books();
+        refuse_left(books.left)?;
         let owner = books.owners.get_mut(id).ok_or(VaultError::Missing)?;
         let entry = line(&owner.card, method, phase, now);
         owner.under_way += 1;
@@ -227,6 +231,9 @@ impl Vault {
     fn remove_log(&self, books: &mut Books, id: &str, segment: usize) -> Result<(), AuditError> {
         let owner = books.owners.get_mut(id).ok_or(VaultError::Missing)?;
         let folder = self.folder_of(owner)?;
+        if segment == 0 {
+            owner.open = None;
+        }
         if let Some(log) = owner.logs[segment] {
             unchanged(&folder, LOGS[segment], log.id)?;
             folder.remove_file(LOGS[segment])?;
@@ -238,6 +245,13 @@ impl Vault {
 
     fn write_line(&self, books: &mut Books, id: &str, mut line: Vec<u8>) -> Result<(), AuditError> {
         let age = books.age + 1;
+        if books
+            .owners
+            .get(id)
+            .is_some_and(|owner| owner.open.is_none())
+        {
+            books.close_logs();
+        }
         let owner = books.owners.get_mut(id).ok_or(VaultError::Missing)?;
         if owner.logs[0].is_some_and(|log| log.bytes + line.len() as u64 + 1 > self.bounds.segment)
         {
@@ -245,37 +259,20 @@ impl Vault {
             self.rotate(owner)?;
         }
         self.point(Point::Append);
-        let folder = self.folder_of(owner)?;
-        let log = match owner.logs[0] {
-            Some(log) => log,
-            None => {
-                let made = LogFile {
-                    bytes: 0,
-                    id: folder.write_new(LOGS[0], b"")?,
-                    age,
-                    torn: false,
-                };
-                // In the books before anything else can fail: its name is taken from now on.
-                owner.logs[0] = Some(made);
-                folder.sync()?;
-                made
-            }
-        };
-        let (mut file, stat) = folder.append(LOGS[0])?;
-        if FileId::of(&stat) != log.id || u64::try_from(stat.st_size) != Ok(log.bytes) {
-            return Err(VaultError::Changed(format!("the log of {id}")).into());
-        }
+        let (log, open) = self.current_log(owner, age)?;
         if log.torn && log.bytes > 0 {
             line.insert(0, b'\n');
         }
-        // Written, not synced: a page that polls would wait for the disk with each call. What a
-        // power cut takes is the last seconds of the log.
-        let written = file.write_all(&line);
+        // On the disk a moment later, with those of others: a page that polls would wait for the
+        // disk with each call.
+        let written = (&*open.file).write_all(&line);
         let bytes = match written {
             Ok(()) => log.bytes + line.len() as u64,
             // Some of it may stand there.
-            Err(_) => file.metadata().map_or(log.bytes, |data| data.len()),
+            Err(_) => open.file.metadata().map_or(log.bytes, |data| data.len()),
         };
+        let file = open.file.clone();
+        owner.open = Some(open);
         owner.logs[0] = Some(LogFile {
             bytes,
             age,
@@ -283,11 +280,63 @@ impl Vault {
             ..log
         });
         books.age = age;
+        books.unsynced.entry(log.id).or_insert(file);
+        self.written.notify_one();
         Ok(written?)
+    }
+
+    /// The current log, open, when all that leads to it is what it was.
+    fn current_log(&self, owner: &mut Owner, age: u64) -> Result<(LogFile, OpenLog), AuditError> {
+        let open = match owner.open.take() {
+            Some(open) => {
+                self.check_owner(owner)?;
+                open
+            }
+            None => {
+                let folder = self.folder_of(owner)?;
+                if owner.logs[0].is_none() {
+                    // In the books before anything else can fail: its name is taken from now on.
+                    owner.logs[0] = Some(LogFile {
+                        bytes: 0,
+                        id: folder.write_new(LOGS[0], b"")?,
+                        age,
+                        torn: false,
+                    });
+                    folder.sync()?;
+                }
+                let (file, _) = folder.append(LOGS[0])?;
+                let file = Arc::new(file);
+                OpenLog { folder, file }
+            }
+        };
+        let changed = || VaultError::Changed(format!("the log of {}", owner.card.id));
+        let log = owner.logs[0].ok_or_else(changed)?;
+        let stat = unchanged(&open.folder, LOGS[0], log.id)?;
+        if u64::try_from(stat.st_size) == Ok(log.bytes) {
+            Ok((log, open))
+        } else {
+            Err(changed().into())
+        }
+    }
+
+    /// Writes to the disk what was added to the logs. Returns when it is there.
+    pub fn sync_logs(&self) {
+        let due = std::mem::take(&mut self.books().unsynced);
+        for file in due.into_values() {
+            if let Err(error) = file.sync_data() {
+                tracing::error!("an audit log may not be on the disk: {error}");
+            }
+        }
+    }
+
+    /// Ends when entries were written that are not synced.
+    pub async fn written(&self) {
+        self.written.notified().await;
     }
 
     /// The current log becomes history, the oldest history goes.
     fn rotate(&self, owner: &mut Owner) -> Result<(), AuditError> {
+        owner.open = None;
         let folder = self.folder_of(owner)?;
         for (name, log) in LOGS.iter().zip(&owner.logs) {
             if let Some(log) = log {
@@ -311,12 +360,10 @@ impl Vault {
     }
 }
 
-fn unchanged(folder: &Folder, name: &str, id: FileId) -> Result<(), VaultError> {
+fn unchanged(folder: &Folder, name: &str, id: FileId) -> Result<FileStat, VaultError> {
     let stat = folder.stat(name)?;
-    match stat.filter(|stat| is_own(stat) && FileId::of(stat) == id) {
-        Some(_) => Ok(()),
-        None => Err(VaultError::Changed(format!("the log file {name}"))),
-    }
+    let own = stat.filter(|stat| is_own(stat) && FileId::of(stat) == id);
+    own.ok_or_else(|| VaultError::Changed(format!("the log file {name}")))
 }
 
 fn release(books: &mut Books, id: &str, bytes: u64) {

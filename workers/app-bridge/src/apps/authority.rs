@@ -19,7 +19,7 @@ use ipc_proto::settings::{McpServerSettings, Verdict};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -52,6 +52,7 @@ impl Desk {
         let method = method_of(&asked.method)
             .ok_or_else(|| invalid("This is nothing that an app may ask for."))?;
         self.may_try(&asked.manifest.connection)?;
+        let manifest = &*asked.manifest;
         let result = match method {
             Method::Call => self.call(servers, &asked).await,
             Method::List => self.list(servers, &asked).await,
@@ -61,14 +62,10 @@ impl Desk {
             Method::Message => self.message(servers, &asked).await,
             Method::Download => self.download(servers, &asked).await,
         };
-        if let Some(card) = self.vault.card(&asked.manifest.id) {
-            match &result {
-                Ok(_) => security(&card, &asked.method, "allow", ""),
-                Err(Stop::Refused(refusal)) => {
-                    security(&card, &asked.method, "deny", refusal.code);
-                }
-                Err(Stop::Confirm(_)) => {}
-            }
+        match &result {
+            Ok(_) => security(manifest, &asked.method, "allow", ""),
+            Err(Stop::Refused(refusal)) => security(manifest, &asked.method, "deny", refusal.code),
+            Err(Stop::Confirm(_)) => {}
         }
         result
     }
@@ -118,7 +115,7 @@ impl Desk {
         }
         let ticket = self.begin(servers, &asked.manifest.id, Method::Call, Phase::Confirmed)?;
         let result = execute(&lease, tool, arguments, &asked.life).await;
-        let result = result.and_then(|result| self.for_app(&settings, asked, result));
+        let result = result.and_then(|result| self.for_app(settings, asked, result));
         complete(ticket)?;
         Ok(result?)
     }
@@ -169,7 +166,7 @@ impl Desk {
         complete(ticket)?;
         let result =
             serde_json::to_value(read?).map_err(|_| failed("The answer can't be read."))?;
-        Ok(self.for_app(&settings, asked, result)?)
+        Ok(self.for_app(settings, asked, result)?)
     }
 
     fn lost<S: Starter>(&self, lease: &Lease<S>, told: &str) -> Refusal {
@@ -252,8 +249,12 @@ impl Desk {
         servers: &Arc<Servers<S>>,
         write: impl FnOnce(Protected<'_>) -> T,
     ) -> T {
-        let (viewed, live) = self.protected(servers);
-        write(&|card: &Card| viewed.contains(&card.id) || live.contains(&card.connection))
+        // Looked at only where room must be made.
+        let known = OnceLock::new();
+        write(&|card: &Card| {
+            let (viewed, live) = known.get_or_init(|| self.protected(servers));
+            viewed.contains(&card.id) || live.contains(&card.connection)
+        })
     }
 
     /// Writes that something begins, or refuses it.
@@ -320,7 +321,7 @@ fn failed(message: impl Into<String>) -> Refusal {
 }
 
 /// The server's tools as it declares them now: what an app may do can be taken back at any time.
-async fn fresh<S: Starter>(lease: &Lease<S>) -> Result<Vec<Declared>, Refusal> {
+async fn fresh<S: Starter>(lease: &Lease<S>) -> Result<Arc<Vec<Declared>>, Refusal> {
     let within = lease.connection.limits.page;
     lease
         .connection

@@ -21,8 +21,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +31,10 @@ use tokio_util::sync::CancellationToken;
 pub const MAX_REQUESTS: usize = 60;
 /// Requests of one connection that are looked at within a minute: each costs the server a listing.
 pub const MAX_ATTEMPTS: usize = 240;
+/// How long entries of the audit wait for others before they are synced.
+const SYNC_AFTER: Duration = Duration::from_millis(200);
+/// How often expired apps are looked for.
+const TIDY: Duration = Duration::from_secs(60);
 const DAY_MS: i64 = 86_400_000;
 
 /// What is not done, and why.
@@ -111,7 +116,7 @@ pub enum Answered {
 #[derive(Debug)]
 pub struct Asked {
     /// The record.
-    pub manifest: Manifest,
+    pub manifest: Arc<Manifest>,
     /// The view.
     pub view: String,
     /// Ends with the view, or with whoever waits for the answer.
@@ -137,7 +142,9 @@ pub struct Desk {
     /// By server and tool.
     pub(super) compiled: Mutex<HashMap<(String, String), super::authority::Compiled>>,
     /// The folder is this process's alone.
-    hold: Option<Flock<OwnedFd>>,
+    pub(super) hold: Mutex<Option<Flock<OwnedFd>>>,
+    /// It was, and runs of this process go on.
+    pub(super) behind: Mutex<Option<Flock<OwnedFd>>>,
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -181,14 +188,37 @@ impl Desk {
             attempted: Mutex::new(Rate::new(MAX_ATTEMPTS)),
             stats: Mutex::default(),
             compiled: Mutex::default(),
-            hold: None,
+            hold: Mutex::default(),
+            behind: Mutex::default(),
+        }
+    }
+
+    /// Says what is kept, has what is written into the audit logs on the disk soon, all of them
+    /// together, and removes what has expired. Never ends.
+    pub async fn keep_house(self: Arc<Self>) {
+        // A panic in one of them would have been told already.
+        let vault = self.vault.clone();
+        let _ = tokio::task::spawn_blocking(move || vault.give_back()).await;
+        let mut tidying = tokio::time::interval(TIDY);
+        loop {
+            let vault = self.vault.clone();
+            tokio::select! {
+                () = self.vault.written() => {
+                    tokio::time::sleep(SYNC_AFTER).await;
+                    let _ = tokio::task::spawn_blocking(move || vault.sync_logs()).await;
+                }
+                _ = tidying.tick() => {
+                    let tidy = move || vault.tidy(now_ms());
+                    let _ = tokio::task::spawn_blocking(tidy).await;
+                }
+            }
         }
     }
 
     /// As long as it lives, so does the hold on its folder.
     #[must_use]
-    pub fn holding(mut self, hold: Flock<OwnedFd>) -> Self {
-        self.hold = Some(hold);
+    pub fn holding(self, hold: Flock<OwnedFd>) -> Self {
+        *locked(&self.hold) = Some(hold);
         self
     }
 
@@ -221,6 +251,10 @@ impl Desk {
         gone: CancellationToken,
     ) -> Answered {
         let AppAsk { claim, act } = ask;
+        if self.is_left() {
+            let refused = Stop::Refused(closed());
+            return Answered::Json(self.told(Err(refused)));
+        }
         let result = match act {
             Act::Html => match self.page(&claim).await {
                 Ok(page) => return Answered::Page(page),
@@ -234,17 +268,17 @@ impl Desk {
                 capability,
                 method,
                 params,
-            } => match self.admit(&claim, &view, &capability, &gone).await {
+            } => match self.admit(&claim, &view, &capability) {
                 Ok((manifest, life)) => {
                     let asked = Asked {
                         manifest,
                         view,
-                        life,
+                        life: life.clone(),
                         method,
                         params,
                         confirmed: false,
                     };
-                    self.request(servers, asked).await
+                    while_waited_for(self.request(servers, asked), &gone, &life).await
                 }
                 Err(refusal) => Err(refusal.into()),
             },
@@ -253,15 +287,21 @@ impl Desk {
                 capability,
                 confirmation,
                 decision,
-            } => match self.admit(&claim, &view, &capability, &gone).await {
+            } => match self.admit(&claim, &view, &capability) {
                 Ok((manifest, life)) => {
-                    self.decide(servers, manifest, view, life, &confirmation, decision)
-                        .await
+                    let ends = life.clone();
+                    let decided =
+                        self.decide(servers, manifest, view, life, &confirmation, decision);
+                    while_waited_for(decided, &gone, &ends).await
                 }
                 Err(refusal) => Err(refusal.into()),
             },
         };
-        Answered::Json(match result {
+        Answered::Json(self.told(result))
+    }
+
+    fn told(&self, result: Result<Value, Stop>) -> AppAnswer {
+        match result {
             Ok(result) => AppAnswer::Done { result },
             Err(Stop::Confirm(confirmation)) => {
                 self.count(|stats| stats.asked += 1);
@@ -275,13 +315,13 @@ impl Desk {
                     rpc,
                 }
             }
-        })
+        }
     }
 
     /// Ownership: the record is the one that the message names, in every respect. Another's is
     /// told apart from none only after that much of it was known.
     fn owned(&self, claim: &Claim) -> Result<Card, Refusal> {
-        let card = self.vault.card(&claim.invocation).filter(|card| card.kept);
+        let card = self.vault.kept(&claim.invocation);
         let card = card.ok_or(VaultError::Missing)?;
         let same = card.delivery == claim.delivery
             && card.run == claim.run
@@ -297,21 +337,20 @@ impl Desk {
         }
     }
 
-    fn record(&self, claim: &Claim) -> Result<(Card, Manifest), Refusal> {
+    fn record(&self, claim: &Claim) -> Result<(Card, Arc<Manifest>), Refusal> {
         let card = self.owned(claim)?;
         // A few kilobytes that were just written or read: no work for another thread.
         let manifest = self.vault.manifest(&card.id, now_ms())?;
         Ok((card, manifest))
     }
 
-    /// Ownership, record, callback capability.
-    async fn admit(
+    /// Ownership, record, callback capability; with the record what ends the request.
+    fn admit(
         &self,
         claim: &Claim,
         view: &str,
         capability: &str,
-        gone: &CancellationToken,
-    ) -> Result<(Manifest, CancellationToken), Refusal> {
+    ) -> Result<(Arc<Manifest>, CancellationToken), Refusal> {
         let (card, manifest) = self.record(claim)?;
         let given = capability.as_bytes();
         let right: bool = given.ct_eq(manifest.capability.as_bytes()).into();
@@ -326,24 +365,15 @@ impl Desk {
         if card.closed {
             return Err(closed());
         }
-        // Whichever ends first ends the request.
-        let both = life.child_token();
-        let (either, gone) = (both.clone(), gone.clone());
-        tokio::spawn(async move {
-            tokio::select! {
-                () = gone.cancelled() => either.cancel(),
-                () = either.cancelled() => {}
-            }
-        });
-        Ok((manifest, both))
+        Ok((manifest, life.child_token()))
     }
 
     /// The server, its pool and the live connection of a record.
-    pub(super) fn connected<S: Starter>(
+    pub(super) fn connected<'a, S: Starter>(
         &self,
-        servers: &Arc<Servers<S>>,
+        servers: &'a Arc<Servers<S>>,
         manifest: &Manifest,
-    ) -> Result<(McpServerSettings, Lease<S>), Refusal> {
+    ) -> Result<(&'a McpServerSettings, Lease<S>), Refusal> {
         let settings = servers.settings(&manifest.server);
         let settings = settings.filter(|settings| settings.apps.is_some());
         let settings = settings
@@ -356,7 +386,7 @@ impl Desk {
         if lease.key != key {
             return Err(closed());
         }
-        Ok((settings.clone(), lease))
+        Ok((settings, lease))
     }
 
     fn is_connected<S: Starter>(
@@ -395,6 +425,7 @@ impl Desk {
         };
         let connected = self.is_connected(servers, &card, &manifest);
         let permissions = grant.permissions();
+        let manifest = Arc::unwrap_or_clone(manifest);
         let record = Record {
             invocation_id: manifest.id,
             connection_id: manifest.connection,
@@ -436,7 +467,7 @@ impl Desk {
         let opened = Opened {
             view: locked(&self.views).open(&card.id),
             connected: self.is_connected(servers, &card, &manifest),
-            capability: manifest.capability,
+            capability: manifest.capability.clone(),
         };
         security(&card, "claim", "allow", "");
         serde_json::to_value(opened).map_err(|_| VaultError::Missing.into())
@@ -454,7 +485,7 @@ impl Desk {
     async fn decide<S: Starter>(
         &self,
         servers: &Arc<Servers<S>>,
-        manifest: Manifest,
+        manifest: Arc<Manifest>,
         view: String,
         life: CancellationToken,
         confirmation: &str,
@@ -512,6 +543,21 @@ impl Desk {
     }
 }
 
+/// What is asked for. When nobody waits for it any more, it ends as when its view does: in order.
+async fn while_waited_for<T>(
+    work: impl Future<Output = T>,
+    gone: &CancellationToken,
+    life: &CancellationToken,
+) -> T {
+    let mut work = pin!(work);
+    tokio::select! {
+        biased;
+        () = gone.cancelled() => life.cancel(),
+        done = &mut work => return done,
+    }
+    work.await
+}
+
 fn rated(admitted: bool) -> Result<(), Refusal> {
     if admitted {
         return Ok(());
@@ -538,10 +584,37 @@ pub(super) fn method_of(name: &str) -> Option<Method> {
     })
 }
 
+/// What a decision is about.
+pub(super) struct About<'a> {
+    app: &'a str,
+    server: &'a str,
+    run: &'a str,
+}
+
+impl<'a> From<&'a Card> for About<'a> {
+    fn from(card: &'a Card) -> Self {
+        Self {
+            app: &card.id,
+            server: &card.server,
+            run: &card.run,
+        }
+    }
+}
+
+impl<'a> From<&'a Manifest> for About<'a> {
+    fn from(manifest: &'a Manifest) -> Self {
+        Self {
+            app: &manifest.id,
+            server: &manifest.server,
+            run: &manifest.run,
+        }
+    }
+}
+
 /// A decision about an app, in the log of security events (facts 6.9). What is done is in the
 /// host's words: a method of the protocol, or `claim` or `stand-down`.
-pub(super) fn security(card: &Card, done: &str, decision: &str, code: &str) {
-    let (app, server, run) = (&card.id, &card.server, &card.run);
+pub(super) fn security<'a>(about: impl Into<About<'a>>, done: &str, decision: &str, code: &str) {
+    let About { app, server, run } = about.into();
     let (operation, method) = match done {
         "claim" | "stand-down" => (done, ""),
         method => ("mcp-apps.call", method),

@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 const MAX_FILES: usize = 64;
 
 /// Which file an inode is, on any path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId {
     dev: u64,
     ino: u64,
@@ -174,6 +174,17 @@ impl Folder {
             Err((_, Errno::EWOULDBLOCK)) => Ok(None),
             Err((_, e)) => Err(e.into()),
         }
+    }
+
+    /// Shares this folder with others who share it, for whoever keeps what is returned. Waits for who
+    /// holds it.
+    ///
+    /// # Errors
+    /// What `openat` and `flock` say.
+    pub fn share(&self) -> io::Result<Flock<OwnedFd>> {
+        let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let own = openat(&self.0, ".", flags, Mode::empty())?;
+        Flock::lock(own, FlockArg::LockShared).map_err(|(_, e)| e.into())
     }
 
     /// The status of an entry, a symbolic link's own; none where there is nothing.

@@ -48,7 +48,9 @@ pub async fn inspect<S: Starter>(servers: &Arc<Servers<S>>, ask: Inspect) -> Res
         other => {
             let disabled = "apps are not shown here: set apps.enabled and console.enabled";
             let desk = servers
-                .desk()
+                .stand()
+                .soon()
+                .await
                 .ok_or_else(|| Fault::new("not_enabled", disabled))?
                 .clone();
             let live = servers.live();

@@ -6,9 +6,9 @@
 //! that can't make enough room, nothing is removed at all.
 
 /// Bytes of everything that is kept.
-pub const CEILING: u64 = 256 << 20;
+pub const CEILING: u64 = ipc_proto::reply::DURABLE_CEILING;
 /// Bytes of them that belong to audit logs.
-pub const RESERVE: u64 = 1 << 20;
+pub const RESERVE: u64 = ipc_proto::reply::AUDIT_RESERVE;
 /// Bytes of one log file.
 pub const MAX_SEGMENT: u64 = 256 << 10;
 /// Log files of one app: the current one and two older ones.

@@ -10,13 +10,18 @@ use super::quota::{Bounds, QUARANTINE_CHARGE, QUARANTINE_MOST, SEGMENTS};
 use ipc_proto::apps::MAX_HTML;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+use worker_kit::room::Room;
 
 /// Records at most; more than any agent shows in a year.
 pub const MAX_RECORDS: usize = 10_000;
 /// Manifests that are kept in memory once they were read.
 const MAX_READ: usize = 64;
+/// Logs that are kept open between two entries.
+const MAX_OPEN: usize = 32;
 /// Largest state with its frame of JSON in bytes.
 const MAX_STATE_FILE: usize = MAX_STATE + 1024;
 
@@ -25,7 +30,7 @@ const MANIFEST: &str = "manifest.json";
 const PAGE: &str = "resource.html";
 const STATE: &str = "state.json";
 /// The run that made it was about to commit: the reply names it.
-const KEPT: &str = "kept";
+pub(super) const KEPT: &str = "kept";
 /// An operator took its rights away.
 const CLOSED: &str = "closed";
 
@@ -65,6 +70,9 @@ pub enum VaultError {
     /// A folder or file is not the one that it was.
     #[error("{0} is not what was made here; it is left alone until the next start")]
     Changed(String),
+    /// Another process has the apps.
+    #[error("apps are kept by another process by now")]
+    Left,
     /// The disk.
     #[error("{0}")]
     Io(#[from] io::Error),
@@ -110,15 +118,25 @@ pub(super) struct LogFile {
     pub(super) torn: bool,
 }
 
+/// A current log that stays open. That it is still what its name leads to is looked at each time.
+#[derive(Debug)]
+pub(super) struct OpenLog {
+    pub(super) folder: Folder,
+    pub(super) file: Arc<File>,
+}
+
 #[derive(Debug)]
 pub(super) struct Owner {
     pub(super) folder: FileId,
     pub(super) card: Card,
     pub(super) logs: [Option<LogFile>; SEGMENTS],
+    pub(super) open: Option<OpenLog>,
     /// Bytes of entries that are owed.
     pub(super) reserved: u64,
     /// Entries that are owed.
     pub(super) under_way: u32,
+    /// Its run is one of an earlier process, which may still keep it.
+    pub(super) pending: bool,
     /// Read once, and exact from then on: nobody else writes here.
     manifest: Option<Arc<Manifest>>,
 }
@@ -142,8 +160,10 @@ impl Owner {
                 closed: false,
             },
             logs: [None; SEGMENTS],
+            open: None,
             reserved: 0,
             under_way: 0,
+            pending: false,
             manifest: None,
         }
     }
@@ -155,13 +175,19 @@ pub(super) struct Books {
     /// What is left alone, by name.
     quarantined: BTreeSet<String>,
     /// Bytes that are being written.
-    staged: u64,
+    pub(super) staged: u64,
+    /// Bytes that records and logs may have now, of the ceiling.
+    pub(super) allowed: u64,
     /// The next log file's age.
     pub(super) age: u64,
+    /// Nothing new is taken: another process has the apps.
+    pub(super) left: bool,
+    /// Logs with entries that may not be on the disk yet.
+    pub(super) unsynced: BTreeMap<FileId, Arc<File>>,
 }
 
 impl Books {
-    fn payload(&self) -> u64 {
+    pub(super) fn payload(&self) -> u64 {
         let own: u64 = self.owners.values().map(|owner| owner.card.bytes).sum();
         let foreign = QUARANTINE_CHARGE.saturating_mul(self.quarantined.len() as u64);
         own + self.staged + foreign.min(QUARANTINE_MOST)
@@ -173,6 +199,14 @@ impl Books {
             logs.sum::<u64>() + owner.reserved
         };
         self.owners.values().map(of).sum()
+    }
+
+    /// Makes sure that one more log may stay open.
+    pub(super) fn close_logs(&mut self) {
+        let open = self.owners.values().filter(|owner| owner.open.is_some());
+        if open.count() >= MAX_OPEN {
+            self.owners.values_mut().for_each(|owner| owner.open = None);
+        }
     }
 
     /// Left alone from now on.
@@ -217,12 +251,16 @@ pub struct NewApp {
 /// Every app.
 pub struct Vault {
     root: Folder,
-    apps: Folder,
+    pub(super) apps: Folder,
     apps_id: FileId,
-    staging: Folder,
+    pub(super) staging: Folder,
     books: Mutex<Books>,
+    /// Where more of the ceiling comes from; all of it is this vault's without.
+    pub(super) room: Option<Room>,
     pub(super) bounds: Bounds,
     pub(super) hook: Option<Hook>,
+    /// Told after each entry: it is to be synced soon.
+    pub(super) written: Notify,
 }
 
 impl std::fmt::Debug for Vault {
@@ -259,9 +297,14 @@ impl Vault {
             root,
             apps,
             staging,
-            books: Mutex::default(),
+            books: Mutex::new(Books {
+                allowed: bounds.ceiling,
+                ..Books::default()
+            }),
+            room: None,
             bounds,
             hook,
+            written: Notify::new(),
         };
         vault.inventory(now)?;
         Ok(vault)
@@ -269,10 +312,12 @@ impl Vault {
 
     fn inventory(&self, now: i64) -> io::Result<()> {
         let mut books = self.books();
+        // While runs of an earlier process go on, nobody knows yet what they keep.
+        let alone = self.staging.hold()?.is_some();
         for name in self.apps.names(2 * MAX_RECORDS)? {
             match self.inspect(&name) {
                 // The run that made it never got to its commit.
-                Ok(owner) if !owner.card.kept || owner.card.expires_at <= now => {
+                Ok(owner) if (alone && !owner.card.kept) || owner.card.expires_at <= now => {
                     if let Err(e) = self.remove_folder(&name) {
                         tracing::warn!(app = name, "an old app could not be removed: {e}");
                         books.quarantine(&name);
@@ -280,6 +325,7 @@ impl Vault {
                 }
                 Ok(mut owner) => {
                     // Within one app the current log is the youngest; between apps nobody knows.
+                    owner.pending = !owner.card.kept;
                     for log in owner.logs.iter_mut().rev().flatten() {
                         books.age += 1;
                         log.age = books.age;
@@ -350,14 +396,7 @@ impl Vault {
         }
         let charge = (manifest.len() + state.len() + new.html.len()) as u64;
         self.clean(now);
-        {
-            let mut books = self.books();
-            let full = books.payload() + charge > self.bounds.ceiling - self.bounds.reserve;
-            if full || books.owners.len() >= MAX_RECORDS {
-                return Err(VaultError::Full);
-            }
-            books.staged += charge;
-        }
+        self.reserve(charge)?;
         let id = &new.manifest.id;
         let written = self.write(id, &manifest, &state, new.html.as_bytes());
         let mut books = self.books();
@@ -490,16 +529,23 @@ impl Vault {
     ///
     /// # Errors
     /// [`VaultError::Missing`] also for what can't be read any more, [`VaultError::Expired`].
-    pub fn manifest(&self, id: &str, now: i64) -> Result<Manifest, VaultError> {
-        let folder = self.reading(id, now)?;
-        if let Some(known) = self.books().owners.get(id).and_then(|o| o.manifest.clone()) {
-            return Ok((*known).clone());
+    pub fn manifest(&self, id: &str, now: i64) -> Result<Arc<Manifest>, VaultError> {
+        let known = |owner: &Owner| {
+            owner
+                .manifest
+                .clone()
+                .filter(|_| owner.card.expires_at > now)
+        };
+        if let Some(known) = self.books().owners.get(id).and_then(known) {
+            return Ok(known);
         }
+        let folder = self.reading(id, now)?;
         let bytes = folder.read(MANIFEST, MAX_MANIFEST)?;
         let manifest = Manifest::read(&bytes, id).map_err(|e| {
             tracing::warn!(app = id, "an app can't be read: {e}");
             VaultError::Missing
         })?;
+        let manifest = Arc::new(manifest);
         let mut books = self.books();
         // Those that nobody looks at are read again; few are looked at at once.
         if books
@@ -515,7 +561,7 @@ impl Vault {
                 .for_each(|owner| owner.manifest = None);
         }
         if let Some(owner) = books.owners.get_mut(id) {
-            owner.manifest = Some(Arc::new(manifest.clone()));
+            owner.manifest = Some(manifest.clone());
         }
         Ok(manifest)
     }
@@ -560,6 +606,9 @@ impl Vault {
     pub fn clean(&self, now: i64) {
         let due: Vec<String> = {
             let books = self.books();
+            if books.left {
+                return;
+            }
             let due = books.owners.values();
             let due = due.filter(|owner| owner.card.expires_at <= now && owner.under_way == 0);
             due.map(|owner| owner.card.id.clone()).collect()
@@ -569,7 +618,7 @@ impl Vault {
         }
     }
 
-    fn remove(&self, id: &str) {
+    pub(super) fn remove(&self, id: &str) {
         let mut books = self.books();
         let Some(owner) = books.owners.get(id) else {
             return;
@@ -601,22 +650,33 @@ impl Vault {
 
     /// The folder of all apps is the one that was opened.
     pub(super) fn check(&self) -> Result<(), VaultError> {
-        if self.root.open("apps")?.id()? == self.apps_id {
+        let stat = self.root.stat("apps")?;
+        if stat.is_some_and(|stat| FileId::of(&stat) == self.apps_id) {
             Ok(())
         } else {
             Err(VaultError::Changed("the folder of all apps".to_owned()))
         }
     }
 
+    /// What an app's name leads to is the folder that was made.
+    pub(super) fn check_owner(&self, owner: &Owner) -> Result<(), VaultError> {
+        self.check()?;
+        let stat = self.apps.stat(&owner.card.id)?;
+        if stat.is_some_and(|stat| FileId::of(&stat) == owner.folder) {
+            Ok(())
+        } else {
+            Err(changed(owner))
+        }
+    }
+
     /// The folder of one app, which is the one that was made.
     pub(super) fn folder_of(&self, owner: &Owner) -> Result<Folder, VaultError> {
         self.check()?;
-        let changed = || VaultError::Changed(format!("the folder of {}", owner.card.id));
-        let folder = self.apps.open(&owner.card.id).map_err(|_| changed())?;
+        let folder = self.apps.open(&owner.card.id).map_err(|_| changed(owner))?;
         if folder.id()? == owner.folder {
             Ok(folder)
         } else {
-            Err(changed())
+            Err(changed(owner))
         }
     }
 
@@ -629,6 +689,10 @@ impl Vault {
     pub(super) fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn changed(owner: &Owner) -> VaultError {
+    VaultError::Changed(format!("the folder of {}", owner.card.id))
 }
 
 /// SHA-256 in hexadecimal.

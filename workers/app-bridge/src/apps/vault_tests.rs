@@ -49,7 +49,7 @@ fn a_record_is_whole_private_and_found_again_after_a_start() {
     publish(&vault, 1);
     let check = |vault: &Vault| {
         let manifest = vault.manifest(&id(1), 1_500).unwrap();
-        assert_eq!(manifest, own(1).manifest);
+        assert_eq!(*manifest, own(1).manifest);
         assert_eq!(vault.state(&id(1), 1_500).unwrap(), app(1, "<p>").state);
         assert_eq!(vault.html(&manifest, 1_500).unwrap(), b"<p>");
         assert_eq!(vault.cards().len(), 1);

@@ -45,7 +45,7 @@ impl<S: Starter> Broker<S> {
     /// What makes apps of a server's results; none where none are shown.
     pub(super) fn shows(&self, settings: &McpServerSettings) -> Option<Show> {
         let shown = self.servers.limits().apps && settings.apps.is_some();
-        let shown = shown && self.servers.desk().is_some() && self.limits.shows_apps;
+        let shown = shown && self.servers.stand().shows() && self.limits.shows_apps;
         let this = self.weak().filter(|_| shown)?;
         Some(Arc::new(move |job: Job| {
             let Some(broker) = this.upgrade() else {
@@ -64,7 +64,7 @@ impl<S: Starter> Broker<S> {
 
     /// The record of a result's app, once the session has claimed it and the console shows it.
     async fn app_of(&self, job: &Job) -> Option<String> {
-        let desk = self.servers.desk()?.clone();
+        let desk = self.servers.stand().soon().await?.clone();
         let settings = &job.backend.settings;
         let result: CallToolResult = serde_json::from_str(&job.result).ok()?;
         if result.is_error == Some(true) {
