@@ -16,10 +16,11 @@ import { guardFocus } from "./focus.ts";
 import { INVALID_PARAMS, REFUSED, sendable } from "./gate.ts";
 import { Height } from "./height.ts";
 import { currentTheme, dimensions, hostContext, MODES, onTheme } from "./hostContext.ts";
-import { FIRST_HEIGHT, MESSAGE_CHARS, MESSAGE_PAUSE_MS, MISSED_PULSES, PULSE_MS, TEARDOWN_MS, WAITING_DECISIONS } from "./limits.ts";
+import { FIRST_HEIGHT, MESSAGE_CHARS, MESSAGE_PAUSE_MS, PULSE_MS, TEARDOWN_MS, WAITING_DECISIONS } from "./limits.ts";
 import { link } from "./link.ts";
 import { origin, origins } from "./policy.ts";
 import { preview } from "./preview.ts";
+import { Pulse } from "./pulse.ts";
 import { ViewTransport } from "./transport.ts";
 
 export interface Note {
@@ -82,7 +83,6 @@ export class AppHost {
   private lastMessage = -Infinity;
   private dropped = false;
   private over = false;
-  private missed = 0;
   private closing: Promise<void> | null = null;
 
   /** The frame stands in `place` and shows nothing yet. */
@@ -209,8 +209,12 @@ export class AppHost {
     const language = (): void => this.tell({ locale: navigator.language });
     addEventListener("languagechange", language);
     this.closers.push(() => removeEventListener("languagechange", language));
-    const pulse = setInterval(() => this.pulse(), PULSE_MS);
-    this.closers.push(() => clearInterval(pulse));
+    // An app that never rests can't be asked to end; its frame, and the process in it, can go.
+    const pulse = new Pulse();
+    const timer = setInterval(() => {
+      if (pulse.over(this.frame.pulse(), document.hidden, this.transport.ready)) this.end("silent");
+    }, PULSE_MS);
+    this.closers.push(() => clearInterval(timer));
     const observer = new ResizeObserver(() => {
       const size = { width: this.place.clientWidth, height: this.place.clientHeight };
       const widthChanged = Math.round(size.width) !== Math.round(this.size.width);
@@ -223,15 +227,6 @@ export class AppHost {
     });
     observer.observe(this.place);
     this.closers.push(() => observer.disconnect());
-  }
-
-  /** An app that never rests can't be asked to end; its frame, and the process in it, can go. */
-  private pulse(): void {
-    const answered = this.frame.pulse();
-    // A page that isn't looked at may be slow for reasons of its own.
-    this.missed = answered || document.hidden ? 0 : this.missed + 1;
-    // Its start may take a while, of a browser that is busy as well.
-    if (this.missed >= (this.transport.ready ? MISSED_PULSES : 2 * MISSED_PULSES)) this.end("silent");
   }
 
   /** A mode that the view asked for; what it gets. */

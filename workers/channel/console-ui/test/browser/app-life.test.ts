@@ -157,7 +157,7 @@ test("an app that never rests is stopped, and no other app is held up", async ()
   const console = await it.open();
   const { page } = console;
   it.mock.apps.isolated = true;
-  it.mock.apps.define("plain", { html: PLAIN });
+  it.mock.apps.define("plain", { html: PLAIN, tools: { poll: () => ({ content: [], structuredContent: { polled: true } }) } });
   it.mock.apps.define("loop", { html: LOOP });
   await console.ask("app plain loop");
   const [good, bad] = ["plain", "loop"].map((name) => console.answer.getByRole("article", { name: `App The ${name}` }));
@@ -171,6 +171,9 @@ test("an app that never rests is stopped, and no other app is held up", async ()
   await frame.evaluate("new Promise((done) => setTimeout(done, 600))");
   assert.equal(await bad.getAttribute("data-state"), "open");
   assert.deepEqual(((await frame.evaluate("ask('ping')")) as { result: object }).result, {});
+  const call = frame.evaluate("ask('tools/call', { name: 'poll' })");
+  await decide(page, "Allow once");
+  assert.deepEqual(((await call) as { result: { structuredContent: object } }).result.structuredContent, { polled: true });
   await console.field.fill("still here");
   assert.equal(await console.field.inputValue(), "still here");
   await bad.getByText(STOPPED).waitFor({ timeout: JUDGED_MS });

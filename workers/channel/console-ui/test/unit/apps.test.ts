@@ -11,6 +11,7 @@ import { HEIGHT_CHANGES, MAX_HEIGHT, MIN_HEIGHT, RESULT_BYTES, RESULT_DEPTH } fr
 import { link } from "../../src/apps/link.ts";
 import { document as appDocument, granted, innerPolicy, opening, origin, origins, within } from "../../src/apps/policy.ts";
 import { bounded, cut, preview, PREVIEW_BYTES, REDACTED } from "../../src/apps/preview.ts";
+import { Pulse } from "../../src/apps/pulse.ts";
 import { revision } from "../../src/apps/revision.ts";
 
 test("an origin is https, a name and a port", () => {
@@ -148,6 +149,18 @@ test("what an app is sent may be deep and of many values, and is bounded in byte
   assert.ok(sendable("x".repeat(RESULT_BYTES - 2)) && !sendable("x".repeat(RESULT_BYTES - 1)));
   // What it sends itself stays less.
   assert.equal(weigh(deep(65), 1000), null);
+});
+
+test("an app is given up when it misses five in a row, ten while it starts, and none in a page that isn't seen", () => {
+  const after = (answers: string, started: boolean): number => {
+    const pulse = new Pulse();
+    return [...answers].findIndex((one) => pulse.over(one === "+", one === "h", started));
+  };
+  assert.equal(after("-----", true), 4);
+  assert.equal(after("----+----", true), -1);
+  assert.equal(after("----h----", true), -1);
+  assert.equal(after("hhhhhhhhhhhh-----", true), 16);
+  assert.equal(after("----------", false), 9);
 });
 
 test("messages beyond the burst are dropped, and counted", () => {
