@@ -247,7 +247,7 @@ test("storms of messages and sizes, and an endless loop, don't hold the console 
   began = Date.now();
   await alive(console);
   assert.ok(Date.now() - began < PATIENCE_MS / 3, "a loop holds the console up");
-  // It may hold up other apps, until it is closed.
+  // Closing it takes no answer of its own.
   await loop.card.getByRole("button", { name: "Close the app" }).click();
   await loop.card.getByText("The app is closed.").waitFor();
   it.mock.apps.define("plain", { html: PLAIN });
