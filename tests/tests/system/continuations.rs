@@ -15,16 +15,16 @@ use tempfile::TempDir;
 const LOST: &str = "The background task finished, but I could not safely restore the original conversation context. Please ask me to check the result again.";
 
 /// A daemon's settings with the service over HTTP, which may claim.
-struct World {
-    setup: Setup,
-    model: Model,
-    service: Listening,
+pub(super) struct World {
+    pub(super) setup: Setup,
+    pub(super) model: Model,
+    pub(super) service: Listening,
     /// Where the service keeps its claims.
-    claims: TempDir,
+    pub(super) claims: TempDir,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let model = Model::start().unwrap();
         let claims = TempDir::with_prefix("mono-work-").unwrap();
         let service = Listening::start(claims.path(), None).unwrap();
@@ -41,11 +41,11 @@ impl World {
 }
 
 /// Makes the model say this.
-fn say(text: &str) -> String {
+pub(super) fn say(text: &str) -> String {
     format!("[[mock:text {text}]]")
 }
 
-fn start(task: &str) -> String {
+pub(super) fn start(task: &str) -> String {
     call("start_background_work", &json!({ "task": task }))
 }
 
@@ -54,7 +54,7 @@ fn hold() -> String {
     bash("touch working; until [ -e go ]; do sleep 0.02; done")
 }
 
-fn id(claim: &Value) -> &str {
+pub(super) fn id(claim: &Value) -> &str {
     claim["continuationId"].as_str().unwrap()
 }
 
@@ -294,7 +294,7 @@ fn an_answer_comes_to_the_thread_in_the_console() {
 }
 
 /// The webhook at an endpoint with a callback of its own, and days that begin in this zone.
-fn webhook(setup: &mut Setup, receiver: &Receiver, zone: &str) {
+pub(super) fn webhook(setup: &mut Setup, receiver: &Receiver, zone: &str) {
     setup.config["runtime"]["session"] = json!({ "rollover": "daily", "rolloverTimezone": zone });
     setup.config["webhook"] = json!({
         "enabled": true, "port": 0, "apiKeyFile": "hook.key",
@@ -306,7 +306,7 @@ fn webhook(setup: &mut Setup, receiver: &Receiver, zone: &str) {
     setup.secret("sign.key", secret).unwrap();
 }
 
-fn invoke(daemon: &Daemon, text: &str) {
+pub(super) fn invoke(daemon: &Daemon, text: &str) {
     let base = daemon.listener("channel-webhook").unwrap();
     let mut stream = http::connect(&base).unwrap();
     let body = json!({ "text": text, "conversationId": "c", "mode": "sync" }).to_string();

@@ -14,6 +14,7 @@ mod browser;
 mod cancelling;
 mod confinement;
 mod console;
+mod console_continuations;
 mod console_restarts;
 mod continuation_kills;
 mod continuations;
