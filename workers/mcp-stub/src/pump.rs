@@ -24,6 +24,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long answers are awaited after the client has closed its input.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// Bytes that are written at once, when so many wait; one message may have more.
+const BATCH: usize = 64 << 10;
 
 /// Why a stub ends before its client does.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,9 @@ pub struct Pump {
     token: String,
     relay: Relay,
     link: Option<Link>,
+    /// What was said in one go is written in one go: it costs the reader one wake-up.
+    for_client: Vec<u8>,
+    for_gateway: Vec<u8>,
     /// Since when there is no connection, when the next attempt is due, and the pause after it.
     away: (Instant, Instant, Duration),
     was_there: bool,
@@ -95,6 +100,8 @@ impl Pump {
             token: new_token().map_err(PumpError::Random)?,
             relay: Relay::new(now),
             link: None,
+            for_client: Vec::new(),
+            for_gateway: Vec::new(),
             away: (now, now, FIRST_PAUSE),
             was_there: false,
         })
@@ -105,23 +112,31 @@ impl Pump {
     /// # Errors
     /// When there is no gateway, it refuses, or the client can't be spoken to.
     pub fn run(mut self) -> Result<(), PumpError> {
-        let (stdin, stdout) = (io::stdin(), io::stdout());
-        let mut stdout = stdout.lock();
+        let mut stdout = io::stdout().lock();
+        let ended = self.serve(&mut stdout);
+        // Whatever it was that ended it, the client gets what was meant for it.
+        let flushed = self.flush(&mut stdout);
+        ended.and(flushed)
+    }
+
+    fn serve(&mut self, out: &mut impl Write) -> Result<(), PumpError> {
+        let stdin = io::stdin();
         let mut input = Lines::new(MAX_LINE);
         let mut closing: Option<Instant> = None;
         let mut buffer = vec![0u8; 128 << 10];
         loop {
             let now = Instant::now();
             if self.link.is_none() && now >= self.away.1 {
-                self.attempt(now, &mut stdout)?;
+                self.attempt(now, out)?;
             }
             let todo = self.relay.tick(now);
-            self.carry_out(todo, &mut stdout)?;
+            self.carry_out(todo, out)?;
             if let Some(since) = closing
                 && (self.relay.is_idle() || now.duration_since(since) >= LAST_ANSWERS)
             {
                 return Ok(());
             }
+            self.flush(out)?;
             let (from_client, from_gateway) = self.wait(closing.is_none(), closing)?;
             let now = Instant::now();
             if from_client {
@@ -136,11 +151,11 @@ impl Pump {
                 input.push(&buffer[..read]);
                 while let Some(line) = input.next_line().map_err(PumpError::TooLong)? {
                     let todo = self.relay.client(now, line);
-                    self.carry_out(todo, &mut stdout)?;
+                    self.carry_out(todo, out)?;
                 }
             }
             if from_gateway {
-                self.hear(now, &mut buffer, &mut stdout)?;
+                self.hear(now, &mut buffer, out)?;
             }
         }
     }
@@ -207,20 +222,33 @@ impl Pump {
     fn carry_out(&mut self, todo: Vec<Do>, out: &mut impl Write) -> Result<(), PumpError> {
         for one in todo {
             match one {
-                Do::Client(mut line) => {
-                    line.push(b'\n');
-                    let written = out.write_all(&line).and_then(|()| out.flush());
-                    written.map_err(PumpError::Client)?;
-                }
-                Do::Gateway(mut line) => {
-                    line.push(b'\n');
-                    let Some(link) = &mut self.link else { continue };
-                    if let Err(e) = link.stream.write_all(&line) {
-                        self.lose(&e.to_string(), out)?;
-                    }
-                }
+                Do::Client(line) => add(&mut self.for_client, line),
+                Do::Gateway(line) if self.link.is_some() => add(&mut self.for_gateway, line),
+                Do::Gateway(_) => {}
                 Do::Reconnect => self.lose("it is silent, or not understood", out)?,
             }
+        }
+        if self.for_client.len() > BATCH || self.for_gateway.len() > BATCH {
+            self.flush(out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is to be written.
+    fn flush(&mut self, out: &mut impl Write) -> Result<(), PumpError> {
+        if !self.for_gateway.is_empty()
+            && let Some(link) = &mut self.link
+        {
+            let written = link.stream.write_all(&self.for_gateway);
+            self.for_gateway.clear();
+            if let Err(e) = written {
+                self.lose(&e.to_string(), out)?;
+            }
+        }
+        if !self.for_client.is_empty() {
+            let written = out.write_all(&self.for_client).and_then(|()| out.flush());
+            self.for_client.clear();
+            written.map_err(PumpError::Client)?;
         }
         Ok(())
     }
@@ -229,6 +257,7 @@ impl Pump {
         if self.link.take().is_none() {
             return Ok(());
         }
+        self.for_gateway.clear();
         eprintln!("mono-mcp-stub: the gateway is away: {why}");
         let now = Instant::now();
         self.away = (now, now, FIRST_PAUSE);
@@ -333,6 +362,16 @@ impl Pump {
             }
         }
     }
+}
+
+/// Adds a line and its end; most often it is the only one and is not copied.
+fn add(waiting: &mut Vec<u8>, line: Vec<u8>) {
+    if waiting.is_empty() {
+        *waiting = line;
+    } else {
+        waiting.extend_from_slice(&line);
+    }
+    waiting.push(b'\n');
 }
 
 /// Reads past the buffer of standard input, which would hide from `poll` what it holds.

@@ -9,6 +9,10 @@ use tokio_util::sync::CancellationToken;
 /// Bytes that are written at once, when so many wait; one line may have more.
 pub(super) const BATCH: usize = 64 << 10;
 
+/// Bytes that a line takes beside its own, about: what holds it. Without it, many short ones would
+/// take many times what the bound says.
+const LINE: usize = 64;
+
 /// Where what is for a caller goes.
 #[derive(Debug, Clone)]
 pub struct Outbox {
@@ -48,7 +52,7 @@ impl Outbox {
     /// Hands a line on, without its end.
     pub fn send(&self, mut line: String) {
         line.push('\n');
-        let bytes = line.len();
+        let bytes = line.len() + LINE;
         if self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes > self.most {
             self.gone.cancel();
             return;
@@ -63,12 +67,14 @@ impl Inbox {
     /// first one. One write for what came together costs its reader one wake-up.
     pub async fn next(&mut self) -> Option<Vec<u8>> {
         let mut lines = self.lines.recv().await?;
+        let mut bytes = lines.len() + LINE;
         while lines.len() < BATCH
             && let Ok(more) = self.lines.try_recv()
         {
+            bytes += more.len() + LINE;
             lines.extend_from_slice(&more);
         }
-        self.waiting.fetch_sub(lines.len(), Ordering::Relaxed);
+        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
         Some(lines)
     }
 }
@@ -81,10 +87,14 @@ mod tests {
     #[tokio::test]
     async fn what_waits_comes_together_and_in_order() {
         let (out, mut inbox) = Outbox::new(1 << 20, CancellationToken::new());
-        ["a", "b", "c"].map(|line| out.send(line.to_owned()));
+        ["a", "b", "c"]
+            .iter()
+            .for_each(|line| out.send((*line).to_owned()));
         assert_eq!(inbox.next().await.unwrap(), b"a\nb\nc\n");
         let long = "x".repeat(BATCH);
-        ["a", &long, "b"].map(|line| out.send(line.to_owned()));
+        ["a", &long, "b"]
+            .iter()
+            .for_each(|line| out.send((*line).to_owned()));
         assert_eq!(inbox.next().await.unwrap().len(), 2 + BATCH + 1);
         assert_eq!(inbox.next().await.unwrap(), b"b\n");
         drop(out);
@@ -93,12 +103,15 @@ mod tests {
 
     #[tokio::test]
     async fn who_takes_nothing_is_cut_off_at_the_bound_and_not_before() {
-        let (out, mut inbox) = Outbox::new(8, CancellationToken::new());
+        let (out, mut inbox) = Outbox::new(9 + 2 * LINE, CancellationToken::new());
         out.send("123".to_owned());
         out.send("123".to_owned());
         assert!(!out.gone.is_cancelled());
         inbox.next().await.unwrap();
         out.send("1234567".to_owned());
+        assert!(!out.gone.is_cancelled());
+        // An empty one takes its place, too.
+        out.send(String::new());
         assert!(!out.gone.is_cancelled());
         out.send(String::new());
         assert!(out.gone.is_cancelled());
