@@ -278,6 +278,13 @@ fn an_answer_comes_to_the_thread_in_the_console() {
         )
     );
     assert_eq!(view["thread"]["unread"], true);
+    // Whoever reads it finds the way from what began the work to its answer, and back.
+    let ids = json!([id(&claim)]).to_string();
+    for (message, name) in [(1, "background_work"), (2, "background_task")] {
+        let steps = messages[message]["activity"].as_array().unwrap();
+        let step = steps.iter().find(|step| step["name"] == name);
+        assert_eq!(step.unwrap()["arguments"], ids.as_str(), "{view}");
+    }
     let record = daemon.continuation_recorded(id(&claim)).unwrap();
     assert_eq!(record["receipt"]["historyRecorded"], true, "{record}");
     // An operator sees what `monoctl` shows.

@@ -445,6 +445,26 @@ mod tests {
     }
 
     #[test]
+    fn work_that_goes_on_is_told_with_the_command_that_shows_it() {
+        let background = RunEvent::Background {
+            continuations: vec![s("0190-c1"), s("c\u{1b}2;ls")],
+        };
+        let events = vec![append("begun"), background, finish("begun", &[])];
+        let (out, err, end) = play(false, false, events);
+        assert_eq!((out.as_str(), end), ("begun\n", Some(End::Committed)));
+        let lines: Vec<&str> = err.lines().collect();
+        assert_eq!(
+            lines[0],
+            "~ background work goes on; `monoctl continuations show 0190-c1` tells how it stands"
+        );
+        // What is no word of a shell stays one, and no terminal obeys it.
+        assert!(
+            lines[1].contains("show '") && !err.contains('\u{1b}'),
+            "{err}"
+        );
+    }
+
+    #[test]
     fn a_turn_as_lines_of_json() {
         let events = vec![
             RunEvent::Started {

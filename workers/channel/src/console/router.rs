@@ -337,7 +337,9 @@ impl Console {
             ("POST", ["operator", rest @ ..]) => {
                 let most = continuations::MAX_BODY;
                 let (bytes, _held) = self.intake.read(&parts.headers, body, most).await?;
-                Ok(ok(&self.operator.change(rest, &bytes).await?))
+                let stands = self.operator.change(rest, &bytes).await?;
+                self.hints.tell(&Hint::Status);
+                Ok(ok(&stands))
             }
             _ => Err(ApiError::not_found("address")),
         }

@@ -1,7 +1,7 @@
 /** Work that an answer began and that goes on: where it stands, until its own answer is there. */
 
 import { createContext, useCallback, useContext, type ReactNode } from "react";
-import { api } from "../api/client.ts";
+import { api, ApiError } from "../api/client.ts";
 import type { Continuation, ContinuationState } from "../api/types.ts";
 import { isPending, postedAt } from "../state/continuations.ts";
 import { continuationPath, threadPath } from "../state/routes.ts";
@@ -58,20 +58,30 @@ const ENDED: Partial<Record<ContinuationState, string>> = {
   dead_lettered: "The answer of the background work can't be delivered.",
 };
 
+/** How it stands; `gone` where nothing is kept of it any more. */
+async function look(id: string): Promise<Continuation | "gone"> {
+  try {
+    return await api.continuation(id);
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return "gone";
+    throw error;
+  }
+}
+
 function Standing({ id }: { id: string }): ReactNode {
-  const read = useCallback((): Promise<Continuation> => api.continuation(id), [id]);
-  const { value } = useResource(read, ["threads", "status"], AGAIN_MS);
-  const ended = value === null ? undefined : ENDED[value.state];
-  const waits = value !== null && isPending(value.state);
-  const posted = value === null ? null : postedAt(value);
+  const read = useCallback(() => look(id), [id]);
+  const { value, error } = useResource(read, ["threads", "status"], AGAIN_MS);
+  const record = value === null || value === "gone" ? null : value;
+  const waits = record !== null && isPending(record.state);
+  const posted = record === null ? null : postedAt(record);
   return (
     <>
-      {waits ? <span className="spinner" aria-hidden="true" /> : <Icon name={value?.state === "delivery_unknown" ? "alert" : "clock"} />}
+      {waits ? <span className="spinner" aria-hidden="true" /> : <Icon name={record?.state === "delivery_unknown" ? "alert" : "clock"} />}
       <p className="muted">
-        {ended ?? "Work goes on in the background. Its answer comes here, by itself."}{" "}
+        {said(value, error)}{" "}
         {waits && (
           <>
-            Deadline: <Time at={value.deadline} />.{" "}
+            Deadline: <Time at={record.deadline} />.{" "}
           </>
         )}
         {posted !== null && (
@@ -79,8 +89,14 @@ function Standing({ id }: { id: string }): ReactNode {
             <Link to={posted}>To its answer</Link>{" "}
           </>
         )}
-        <Link to={continuationPath(id)}>How it stands</Link>
+        {value !== "gone" && <Link to={continuationPath(id)}>How it stands</Link>}
       </p>
     </>
   );
+}
+
+function said(value: Continuation | "gone" | null, error: string | null): string {
+  if (value === "gone") return "Background work was begun here. How it ended is not kept any more.";
+  if (value === null && error !== null) return "Background work was begun here.";
+  return (value === null ? undefined : ENDED[value.state]) ?? "Work goes on in the background. Its answer comes here, by itself.";
 }

@@ -105,7 +105,10 @@ function Shown({
               <Name>{lastError.reason}</Name>
             </p>
             <p className="muted small-print">
-              <code>{lastError.code}</code> · <Time at={lastError.at} />
+              <code>
+                <Name>{lastError.code}</Name>
+              </code>{" "}
+              · <Time at={lastError.at} />
             </p>
           </div>
         </>
@@ -120,7 +123,7 @@ function Shown({
               ["Place", receipt.channelId === undefined ? null : <Name>{receipt.channelId}</Name>],
               ["Delivery", receipt.deliveryId === undefined ? null : <Name>{receipt.deliveryId}</Name>],
               ["In the agent's memory", receipt.historyRecorded === undefined ? null : receipt.historyRecorded ? "yes" : "no; it is not posted again"],
-              ["Why not", receipt.historyErrorCode === undefined ? null : <code>{receipt.historyErrorCode}</code>],
+              ["Why not", receipt.historyErrorCode === undefined ? null : <Name>{receipt.historyErrorCode}</Name>],
             ]}
           />
         </>

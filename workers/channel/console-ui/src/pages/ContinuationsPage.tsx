@@ -20,6 +20,8 @@ import { None, Off } from "./ContinuationTeach.tsx";
 const WANTED = 50;
 /** Pages that are read to find them, before a person asks for more. */
 const PAGES = 20;
+/** Pages that are read again as often as other pages of the console are. */
+const LIGHT = 3;
 const OFTEN_MS = 5000;
 const SELDOM_MS = 60_000;
 
@@ -32,28 +34,31 @@ export default function ContinuationsPage(): ReactNode {
   const [state, setState] = useState<ContinuationState | null>(null);
   // How far it is read, each time anew, so that what is shown is never of two times.
   const depth = useRef(1);
-  const [deep, setDeep] = useState(1);
+  const kept = useRef<{ of: string; at: number; seen: Seen } | null>(null);
   const read = useCallback(async (): Promise<Seen | "off"> => {
+    const deep = depth.current;
+    const of = `${state} ${deep}`;
+    const heavy = state !== null || deep > LIGHT;
+    if (heavy && kept.current?.of === of && Date.now() - kept.current.at < SELDOM_MS) return kept.current.seen;
     try {
       const health = await api.continuationHealth();
-      const [wanted, pages] = state === null ? [Infinity, depth.current] : [depth.current * WANTED, depth.current * PAGES];
-      return { health, list: await gather(api.continuations, state, wanted, pages) };
+      const [wanted, pages] = state === null ? [Infinity, deep] : [deep * WANTED, deep * PAGES];
+      const seen = { health, list: await gather(api.continuations, state, wanted, pages) };
+      kept.current = { of, at: Date.now(), seen };
+      return seen;
     } catch (error) {
       if (isOff(error)) return "off";
       const todo = remedy(error);
       throw todo === null ? error : new Error(`${sentence(error)} ${todo}`);
     }
   }, [state]);
-  const often = state === null && deep <= 3;
-  const { value, error, reload } = useResource(read, ["status", "threads", "runs"], often ? OFTEN_MS : SELDOM_MS);
+  const { value, error, reload } = useResource(read, ["status", "threads", "runs"], OFTEN_MS);
   const choose = (next: ContinuationState | null): void => {
     depth.current = 1;
-    setDeep(1);
     setState(next);
   };
   const more = (): void => {
     depth.current += 1;
-    setDeep(depth.current);
     reload();
   };
   const on = value !== null && value !== "off" ? value : null;
@@ -132,7 +137,7 @@ function List({ list, state }: { list: Gathered; state: ContinuationState | null
           cell: (record) => (
             <>
               <Tag state={record.state} />{" "}
-              {record.lastError !== undefined && record.state !== "delivered" && <code className="muted">{record.lastError.code}</code>}
+              {record.lastError !== undefined && record.state !== "delivered" && <Name className="muted">{record.lastError.code}</Name>}
               {record.receipt?.historyRecorded === false && <span className="tag bad">not remembered</span>}
             </>
           ),

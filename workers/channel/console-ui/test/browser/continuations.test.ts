@@ -227,6 +227,11 @@ test("work that ended without an answer doesn't look as if it went on", async ()
   it.mock.hint({ kind: "status" });
   await hint.getByText("The background work was given up. No answer comes.").waitFor();
   assert.equal(await page.locator(".background .spinner").count(), 0);
+  // Nor when its tombstone is gone.
+  it.mock.continuations.records.shift();
+  it.mock.hint({ kind: "status" });
+  await hint.getByText("How it ended is not kept any more.").waitFor();
+  assert.equal(await hint.getByRole("link").count(), 0);
   clean(console);
   await console.close();
 });
