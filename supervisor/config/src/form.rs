@@ -73,7 +73,7 @@ pub(crate) fn expected(form: Form) -> &'static str {
         Form::HostPort => "a host name or an IP address, with an optional `:port`",
         Form::HostSuffix => "a DNS name with at most one leading `*.`; no address, port or path",
         Form::Origin => {
-            "an origin such as `https://*.example.com`: https or wss (http and ws on loopback), no path"
+            "an origin such as `https://*.example.com`: `https://`, a DNS name that may begin with one `*.`, and perhaps a port; no other scheme, address or path"
         }
         Form::ToolRule => "`@server/tool`, each part with at most one `*`, at its end",
         Form::BaseUrl => "an http:// or https:// address without user, query and fragment",
@@ -217,10 +217,11 @@ fn is_origin(text: &str) -> bool {
     let (Some(host), Some((scheme, rest))) = (url.host_str(), text.split_once("://")) else {
         return false;
     };
-    let name = host.strip_prefix("*.");
-    let loopback = ["localhost", "127.0.0.1", "[::1]"].contains(&host);
-    let plain = !name.unwrap_or(host).contains('*') && name.is_none_or(|name| name.contains('.'));
-    let secure = matches!(scheme, "https" | "wss") || (matches!(scheme, "http" | "ws") && loopback);
+    let name = host.strip_prefix("*.").unwrap_or(host);
+    // The last label of a name begins with a letter: else it is an address.
+    let last = name.rsplit_once('.').map(|(_, last)| last);
+    let named = last.is_some_and(|last| last.starts_with(|c: char| c.is_ascii_alphabetic()));
+    let plain = named && !name.contains(['*', '[']);
     // Nothing but a host and a port follows the scheme.
     let port = rest.to_ascii_lowercase();
     let port = port.strip_prefix(host);
@@ -230,7 +231,7 @@ fn is_origin(text: &str) -> bool {
                 .strip_prefix(':')
                 .is_some_and(|n| n.parse::<u16>().is_ok_and(|n| n > 0))
     });
-    plain && secure && port
+    plain && scheme == "https" && port
 }
 
 fn is_tool_rule(text: &str) -> bool {
@@ -285,8 +286,9 @@ mod tests {
             &["", "a:", "a:0", "a:65536", "a:+1", "[a]:1", "http://a:1"]);
         table(Form::HostSuffix, &["example.com", "*.example.com", "a"],
             &["", "*", "*.", "*.*.a", "a:1", "a/b", "10.0.0.1", "10.0.0.0/8", "::1", "a.*.b"]);
-        table(Form::Origin, &["https://a.example", "https://*.a.example:8443", "wss://a", "http://localhost:3000", "ws://127.0.0.1", "http://[::1]:9"],
-            &["", "a.example", "https://", "https://*", "https://*.com", "https://a.*.b", "https://a/", "https://a/b", "https://a?b", "https://u@a", "http://a.example", "https://a:0", "https://a:x", "data:", "https://a ;b", "https://bücher.example"]);
+        table(Form::Origin, &["https://a.example", "https://*.a.example:8443", "https://A.example"],
+            &["", "a.example", "https://", "https://*", "https://*.com", "https://a.*.b", "https://a/", "https://a/b", "https://a?b", "https://u@a", "http://a.example", "https://a:0", "https://a:x", "data:", "https://a ;b", "https://bücher.example",
+                "wss://a.example", "ws://127.0.0.1", "http://localhost:3000", "https://localhost", "https://192.0.2.7", "https://[::1]:9", "https://*.1.2.3.4", "https://a"]);
         table(Form::ToolRule, &["@a/b", "@a/*", "@*/b", "@a*/b*", "@*/*"], &["", "a/b", "@a", "@/b", "@a/", "@a/b/c", "@a*b/c", "@a/b*c", "@a/b c"]);
         table(Form::BaseUrl, &["https://api.example/v1", "http://127.0.0.1:11434/v1"],
             &["", "api.example", "ftp://a", "https://u:p@a/", "https://u@a/", "https://a/?q", "https://a/#f", "https://", " https://a", "https://a\n"]);

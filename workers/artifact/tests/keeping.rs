@@ -6,11 +6,15 @@ mod common;
 use common::{Place, published, refused};
 use jiff::{SignedDuration, Timestamp};
 use mono_artifact::index::Retention;
-use mono_artifact::quota::charge;
+use mono_artifact::quota::{CEILING, charge};
 use mono_artifact::reading::Wish;
+use mono_artifact::session::Desk;
 use mono_artifact::shelf::{OpenError, STAGING_GRACE, Shelf};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use worker_kit::room::Room;
 
 #[test]
 fn the_quota_is_reserved_before_the_copy_and_evicts_nothing() {
@@ -38,6 +42,62 @@ fn the_quota_is_reserved_before_the_copy_and_evicts_nothing() {
         (desk.shelf.count(), desk.shelf.used()),
         (2, charge(1000) + charge(500))
     );
+}
+
+#[test]
+fn room_is_asked_for_to_the_last_byte_and_given_back() {
+    let place = Place::new();
+    place.write("w/a.txt", vec![1; 1000]);
+    place.write("w/b.txt", vec![2; 1000]);
+    let now = Timestamp::now();
+    let (most, said) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(Mutex::new(Vec::new())),
+    );
+    let shared = || {
+        let (most, said) = (most.clone(), said.clone());
+        let room = Room::asking(Box::new(move |held, wanted| {
+            said.lock().unwrap().push((held, wanted));
+            Some(held.max(wanted.min(most.load(Ordering::Relaxed))))
+        }));
+        let desk = Arc::into_inner(place.desk_with(CEILING, now)).unwrap();
+        Arc::new(Desk {
+            shelf: desk.shelf.sharing(room),
+            ..desk
+        })
+    };
+    let desk = shared();
+    let mut session = place.session(&desk);
+    most.store(charge(1000) - 1, Ordering::Relaxed);
+    assert_eq!(
+        refused(&place.publish(&mut session, "a.txt")),
+        "artifact_publish_failed"
+    );
+    most.store(charge(1000), Ordering::Relaxed);
+    published(&place.publish(&mut session, "a.txt"));
+    most.store(2 * charge(1000) - 1, Ordering::Relaxed);
+    refused(&place.publish(&mut session, "b.txt"));
+    session.finalise().unwrap();
+    // Operators see the ceiling, not what others leave of it.
+    let usage = desk.shelf.usage(&desk.retention, now);
+    assert_eq!(
+        (usage.used_bytes, usage.ceiling_bytes),
+        (charge(1000), CEILING)
+    );
+    drop((session, desk));
+    // After a start what is there is said before anything is asked for.
+    let desk = shared();
+    desk.shelf.give_back();
+    let last = || *said.lock().unwrap().last().unwrap();
+    assert_eq!(last(), (charge(1000), charge(1000)));
+    let mut session = place.session(&desk);
+    most.store(u64::MAX, Ordering::Relaxed);
+    published(&place.publish(&mut session, "b.txt"));
+    assert_eq!(last(), (charge(1000), 1 << 20));
+    assert!(!desk.shelf.has_spare());
+    drop(session);
+    desk.shelf.give_back();
+    assert_eq!(last(), (charge(1000), charge(1000)));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use jiff::Timestamp;
 use mono_app_bridge::apps::audit::{Method, Phase};
 use mono_app_bridge::apps::vault::Vault;
-use nix::libc::{SYS_fsync, SYS_renameat2};
+use nix::libc::{SYS_fdatasync, SYS_fsync, SYS_renameat2, SYS_write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -78,6 +78,7 @@ impl Subject for Apps {
     fn order(&self, scene: &str, steps: &[Step]) -> Vec<String> {
         match scene {
             PUBLISH => synced_before_shown(steps),
+            ACT | ROTATE | RECLAIM => synced_after_entries(steps),
             _ => Vec::new(),
         }
     }
@@ -111,6 +112,8 @@ fn act(vault: &Arc<Vault>) {
                 Ok(()) => say("completed"),
                 Err(error) => say(&format!("incomplete {error}")),
             }
+            // A moment later, as its worker does.
+            vault.sync_logs();
         }
         Err(error) => say(&format!("refused {error}")),
     }
@@ -150,6 +153,23 @@ fn synced_before_shown(steps: &[Step]) -> Vec<String> {
     wrong
 }
 
+/// What was written into a log is synced afterwards.
+fn synced_after_entries(steps: &[Step]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let is_log = |step: &Step| step.paths.iter().any(|path| path.ends_with("/audit.jsonl"));
+    let entry = |step: &Step| step.call == SYS_write && is_log(step);
+    if !steps.iter().any(entry) {
+        wrong.push("nothing was written down".to_owned());
+    }
+    for (at, step) in steps.iter().enumerate().filter(|(_, step)| entry(step)) {
+        let synced = |later: &Step| later.call == SYS_fdatasync && later.paths == step.paths;
+        if !steps[at..].iter().any(synced) {
+            wrong.push(format!("{:?} is not synced after an entry", step.paths));
+        }
+    }
+    wrong
+}
+
 /// The folder of a scene.
 fn open(path: &Path) -> Result<mono_app_bridge::apps::folder::Folder> {
     let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
@@ -159,6 +179,26 @@ fn open(path: &Path) -> Result<mono_app_bridge::apps::folder::Folder> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_that_is_not_synced_is_told() {
+        let step = |call, path: &str| Step {
+            call,
+            paths: vec![format!("/s/apps/x/{path}")],
+        };
+        let right = [
+            step(SYS_write, "audit.jsonl"),
+            step(SYS_write, "audit.jsonl"),
+            step(SYS_fdatasync, "audit.jsonl"),
+        ];
+        assert_eq!(synced_after_entries(&right), [] as [&str; 0]);
+        assert_eq!(synced_after_entries(&right[..2]).len(), 2);
+        let other = [right[0].clone(), step(SYS_fdatasync, "audit.1.jsonl")];
+        assert_eq!(synced_after_entries(&other).len(), 1);
+        let early = [right[2].clone(), right[1].clone()];
+        assert_eq!(synced_after_entries(&early).len(), 1);
+        assert_eq!(synced_after_entries(&[]).len(), 1);
+    }
 
     #[test]
     fn a_sync_that_is_missing_is_told() {

@@ -13,10 +13,9 @@ const MAX_ORIGIN: usize = 253 + 16;
 /// The one permission that a frame of an opaque origin can use.
 const CLIPBOARD: &str = "clipboardWrite";
 
-/// An origin: a scheme, a host that may begin with one `*.`, and a port that is not the scheme's.
+/// An `https` origin: a DNS name that may begin with one `*.`, and a port.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
-    scheme: &'static str,
     wildcard: bool,
     host: String,
     port: Option<u16>,
@@ -25,60 +24,38 @@ pub struct Origin {
 impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let star = if self.wildcard { "*." } else { "" };
-        write!(f, "{}://{star}{}", self.scheme, self.host)?;
+        write!(f, "https://{star}{}", self.host)?;
         self.port.map_or(Ok(()), |port| write!(f, ":{port}"))
     }
 }
 
-const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
-
 impl Origin {
-    /// Reads an origin: `https`, `wss`, or `http` and `ws` of this machine alone. No path, no user,
-    /// no quotes, no blanks: nothing that could become a second directive of a policy.
+    /// Reads an origin as the page does (spec s2, "Iframe policy and AppBridge"): `https`, a name of
+    /// two labels at least. No other scheme, no address, no path, no user, no quotes, no blanks:
+    /// nothing that could become a second directive of a policy.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         if text.len() > MAX_ORIGIN || !text.is_ascii() {
             return None;
         }
-        let (scheme, rest) = text.split_once("://")?;
-        let scheme = ["https", "wss", "http", "ws"]
-            .into_iter()
-            .find(|known| *known == scheme)?;
+        let rest = text.strip_prefix("https://")?;
         let (wildcard, rest) = match rest.strip_prefix("*.") {
             Some(rest) => (true, rest),
             None => (false, rest),
         };
-        // The only host with colons of its own comes in brackets.
-        let (host, port) = match rest.strip_prefix("[::1]") {
-            Some(port) => ("[::1]".to_owned(), port),
-            None => {
-                let at = rest.find(':').unwrap_or(rest.len());
-                (rest[..at].to_ascii_lowercase(), &rest[at..])
-            }
+        let (host, port) = match rest.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (rest, None),
         };
-        let port = match port.strip_prefix(':') {
-            None if port.is_empty() => None,
-            None => return None,
+        let port = match port {
             Some(digits) if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => {
                 Some(digits.parse().ok().filter(|port| *port != 0)?)
             }
             Some(_) => return None,
+            None => None,
         };
-        let loopback = LOOPBACK.contains(&host.as_str());
-        if !(loopback || is_name(&host)) || (wildcard && (loopback || !host.contains('.'))) {
-            return None;
-        }
-        // The last label of a name is no number: else it is an address, and a strange one.
-        let last = host.rsplit('.').next().unwrap_or_default();
-        let numeric = last.bytes().all(|b| b.is_ascii_digit());
-        if numeric && !loopback && (wildcard || !is_address(&host)) {
-            return None;
-        }
-        if matches!(scheme, "http" | "ws") && !loopback {
-            return None;
-        }
-        Some(Self {
-            scheme,
+        let host = host.to_ascii_lowercase();
+        is_name(&host).then_some(Self {
             wildcard,
             host,
             port,
@@ -88,7 +65,7 @@ impl Origin {
     /// True when everything that `other` means is meant by this one.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        if self.scheme != other.scheme || self.port != other.port {
+        if self.port != other.port {
             return false;
         }
         if !self.wildcard {
@@ -102,20 +79,21 @@ impl Origin {
     }
 }
 
+/// A DNS name of two labels or more. The last one begins with a letter: else it is an address, or
+/// what some take for one.
 fn is_name(host: &str) -> bool {
+    let label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    let last = host.rsplit_once('.').map(|(_, last)| last);
     host.len() <= 253
-        && host.split('.').all(|label| {
-            (1..=63).contains(&label.len())
-                && !label.starts_with('-')
-                && !label.ends_with('-')
-                && label
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        })
-}
-
-fn is_address(host: &str) -> bool {
-    host.parse::<std::net::Ipv4Addr>().is_ok()
+        && host.split('.').all(label)
+        && last.is_some_and(|last| last.starts_with(|c: char| c.is_ascii_lowercase()))
 }
 
 /// What a page is granted.
@@ -217,11 +195,6 @@ mod tests {
             "https://example.com",
             "https://a.b-c.example:8443",
             "https://*.example.com",
-            "wss://live.example.com",
-            "http://localhost:3000",
-            "http://127.0.0.1",
-            "ws://[::1]:9",
-            "https://192.0.2.7",
             "https://xn--bcher-kva.example",
         ] {
             assert_eq!(Origin::parse(text).unwrap().to_string(), text);
@@ -271,6 +244,13 @@ mod tests {
             "https://bücher.example",
             "http://example.com",
             "ws://example.com",
+            "wss://example.com",
+            "http://localhost:3000",
+            "https://localhost",
+            "https://example",
+            "https://192.0.2.7",
+            "https://[::1]",
+            "HTTPS://example.com",
             "ftp://example.com",
             "https://1.2.3",
             "https://0x7f.1",
@@ -295,7 +275,6 @@ mod tests {
             ("https://a.example", "https://a.example", true),
             ("https://a.example", "https://b.a.example", false),
             ("https://a.example", "https://a.example:8443", false),
-            ("https://a.example", "wss://a.example", false),
             ("https://a.example", "https://*.a.example", false),
             ("https://*.a.example", "https://b.a.example", true),
             ("https://*.a.example", "https://c.b.a.example", true),

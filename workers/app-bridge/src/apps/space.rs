@@ -71,3 +71,103 @@ impl Vault {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::quota::Bounds;
+    use super::super::vault::tests::{app, folder, id};
+    use super::*;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    /// Grants up to a bound, as the supervisor does, and remembers what was said.
+    #[derive(Default)]
+    struct Account {
+        most: AtomicU64,
+        said: Mutex<Vec<(u64, u64)>>,
+    }
+
+    fn shared(path: &Path, account: &Arc<Account>) -> Vault {
+        let account = account.clone();
+        let room = Room::asking(Box::new(move |held, wanted| {
+            account.said.lock().unwrap().push((held, wanted));
+            Some(held.max(wanted.min(account.most.load(Ordering::Relaxed))))
+        }));
+        let bounds = Bounds {
+            reserve: 4_000,
+            ..Bounds::default()
+        };
+        let vault = Vault::with(folder(path), 1_000, bounds, None).unwrap();
+        vault.sharing(room)
+    }
+
+    fn publish(vault: &Vault, n: usize) -> Result<(), VaultError> {
+        vault.publish(&app(n, "<p>"), 1_000)
+    }
+
+    #[test]
+    fn an_app_is_kept_when_its_last_byte_has_room_and_not_when_it_has_none() {
+        let account: Arc<Account> = Arc::default();
+        let temp = tempfile::tempdir().unwrap();
+        let vault = shared(temp.path(), &account);
+        assert!(matches!(publish(&vault, 1), Err(VaultError::Full)));
+        account.most.store(PIECE, Ordering::Relaxed);
+        publish(&vault, 1).unwrap();
+        let one = vault.usage().payload;
+        // The pieces that were granted are used before more is asked for.
+        publish(&vault, 3).unwrap();
+        assert_eq!(account.said.lock().unwrap().len(), 2);
+        vault.give_back();
+        account.most.store(3 * one + 4_000 - 1, Ordering::Relaxed);
+        assert!(matches!(publish(&vault, 5), Err(VaultError::Full)));
+        account.most.store(3 * one + 4_000, Ordering::Relaxed);
+        publish(&vault, 5).unwrap();
+        assert_eq!(vault.usage().records, 3);
+    }
+
+    #[test]
+    fn what_is_there_is_said_after_a_start_and_what_goes_is_given_back() {
+        let account: Arc<Account> = Arc::default();
+        account.most.store(u64::MAX, Ordering::Relaxed);
+        let temp = tempfile::tempdir().unwrap();
+        let vault = shared(temp.path(), &account);
+        publish(&vault, 1).unwrap();
+        vault.keep("run-1", &[id(1)]).unwrap();
+        let held = vault.usage().payload + 4_000;
+        drop(vault);
+        let vault = shared(temp.path(), &account);
+        vault.give_back();
+        let last = || *account.said.lock().unwrap().last().unwrap();
+        assert_eq!(last(), (held, held));
+        // Spare room of less than a few pieces is kept for the next one.
+        publish(&vault, 3).unwrap();
+        vault.tidy(1_000);
+        assert_eq!(last().1, PIECE);
+        // What has expired frees room for files.
+        let large = app(5, &"x".repeat(3 << 20));
+        vault.publish(&large, 1_000).unwrap();
+        vault.tidy(i64::MAX);
+        assert_eq!((vault.usage().records, last()), (0, (4_000, 4_000)));
+    }
+
+    #[test]
+    fn two_that_are_published_at_once_both_find_their_room() {
+        let account: Arc<Account> = Arc::default();
+        account.most.store(u64::MAX, Ordering::Relaxed);
+        let temp = tempfile::tempdir().unwrap();
+        let vault = shared(temp.path(), &account);
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let vault = &vault;
+                scope.spawn(move || {
+                    vault.publish(&app(n, &"x".repeat(700_000)), 1_000).unwrap();
+                });
+            }
+        });
+        assert_eq!(vault.usage().records, 8);
+        let books = vault.books();
+        assert!(vault.held(&books) <= books.allowed);
+    }
+}
