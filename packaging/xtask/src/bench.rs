@@ -46,6 +46,23 @@ struct Row {
     takes: Option<&'static [&'static str]>,
 }
 
+/// What a daemon with a gateway takes, its client and its server included.
+const GATEWAY: &[&str] = &[
+    "monod",
+    "monoctl",
+    "mono-store",
+    "mono-artifact",
+    "mono-egress",
+    "mono-app-bridge",
+    "mono-channel",
+    "mono-continuation",
+    "mono-metrics",
+    "mono-run",
+    "mono-mcp-stub",
+    "mcp-fixture",
+    "bench-gateway",
+];
+
 const ROWS: &[Row] = &[
     Row {
         name: "ipc_rtt",
@@ -88,6 +105,20 @@ const ROWS: &[Row] = &[
         aim: Aim::Value(150.0),
         program: Some(&["bench-ready"]),
         takes: None,
+    },
+    Row {
+        name: "gateway",
+        what: "added to a call of a tool by the stub and the bridge",
+        aim: Aim::Value(0.3),
+        program: Some(&["bench-gateway"]),
+        takes: Some(GATEWAY),
+    },
+    Row {
+        name: "gateway_16",
+        what: "the same, sixteen under way at once",
+        aim: Aim::Value(0.3),
+        program: Some(&["bench-gateway", "sixteen"]),
+        takes: Some(GATEWAY),
     },
     Row {
         name: "app_call",

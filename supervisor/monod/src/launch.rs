@@ -10,7 +10,7 @@ use ipc_proto::{Role, RunId};
 use mono_config::{Config, McpServer, McpTransport, Secret, SecretSource, ServerNetwork};
 use mono_sys::process::Child;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::unistd::{Gid, Uid, chown, pipe2};
+use nix::unistd::{Gid, Uid, chown, fchown, pipe2};
 use policy::{Access, Context, Declared, Descriptors, Identity, Server, Starter, Unmet};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, Permissions};
@@ -436,6 +436,14 @@ impl Launcher {
         let (their_stdin, stdin) = pipe()?;
         let (stdout, their_stdout) = pipe()?;
         let (stderr, their_stderr) = pipe()?;
+        if let Some(identity) = &context.identity {
+            // Programs open their own ends anew, by `/proc/self/fd`; those of another user refuse that.
+            for own in [&their_stdin, &their_stdout, &their_stderr] {
+                let (uid, gid) = (Uid::from_raw(identity.uid), Gid::from_raw(identity.gid));
+                fchown(own, Some(uid), Some(gid))
+                    .map_err(|e| io_error("the server's pipes")(e.into()))?;
+            }
+        }
         let (violations, their_violations) = policy::violation::channel()?;
         let descriptors = Descriptors {
             launcher: self.programs.launch.as_fd(),

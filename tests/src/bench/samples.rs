@@ -30,6 +30,11 @@ impl Samples {
         self.0.push(time.as_secs_f64());
     }
 
+    /// Keeps those of another, too.
+    pub fn join(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
