@@ -1,16 +1,27 @@
 /** The parts of a reply, in their order. */
 
-import { lazy, Suspense, type ReactNode } from "react";
-import type { Part } from "../api/types.ts";
+import { lazy, Suspense, useState, type ComponentType, type ReactNode } from "react";
+import type { AppPart, Part } from "../api/types.ts";
 import { Icon } from "../ui/Icon.tsx";
 import { Name } from "../ui/Name.tsx";
 import { Boundary } from "../ui/Boundary.tsx";
 import { Loading } from "../ui/States.tsx";
 import { FileCard } from "./FileCard.tsx";
 
+let loaded: ComponentType<{ part: AppPart }> | null = null;
 /** What hosts an app is large, and most answers have none. Called early, it is there in time. */
-export const loadApps = (): Promise<typeof import("../apps/AppCard.tsx")> => import("../apps/AppCard.tsx");
-const AppCard = lazy(loadApps);
+export async function loadApps(): Promise<typeof import("../apps/AppCard.tsx")> {
+  const module = await import("../apps/AppCard.tsx");
+  loaded = module.default;
+  return module;
+}
+const LazyCard = lazy(loadApps);
+
+/** What is there is shown at once; and it stays what it was, or the app would load again. */
+function App({ part }: { part: AppPart }): ReactNode {
+  const [Card] = useState(() => loaded ?? LazyCard);
+  return <Card part={part} />;
+}
 
 export function Parts({ parts }: { parts: Part[] }): ReactNode {
   if (parts.length === 0) return null;
@@ -24,7 +35,7 @@ export function Parts({ parts }: { parts: Part[] }): ReactNode {
             return (
               <Boundary key={`app-${part.id}`}>
                 <Suspense fallback={<Loading what="the app" />}>
-                  <AppCard part={part} />
+                  <App part={part} />
                 </Suspense>
               </Boundary>
             );
