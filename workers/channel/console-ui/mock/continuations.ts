@@ -72,7 +72,7 @@ export class MockContinuations {
     this.records.sort((a, b) => (a.createdAt < b.createdAt ? 1 : -1));
   }
 
-  private health(): ContinuationHealth {
+  health(): ContinuationHealth {
     const counts: ContinuationHealth["counts"] = {};
     for (const state of ORDER) counts[state] = 0;
     for (const { state } of this.records) counts[state] = (counts[state] ?? 0) + 1;

@@ -1,6 +1,6 @@
 /** What operators see of the scripted daemon. */
 
-import type { Artifact, ConfigField, Run, Status, Worker } from "../src/api/types.ts";
+import type { Artifact, ConfigField, ContinuationHealth, Run, Status, Worker } from "../src/api/types.ts";
 
 const PROBES = {
   read_shadow: "refused",
@@ -32,7 +32,7 @@ function worker(role: string, pid: number, rest: Partial<Worker> = {}): Worker {
   };
 }
 
-export function status(working: number): Status {
+export function status(working: number, continuations: ContinuationHealth | null): Status {
   return {
     ok: true,
     version: "0.1.0",
@@ -41,6 +41,7 @@ export function status(working: number): Status {
     protocol_violations: 0,
     violations: {},
     memory: { enforcement: "cgroup" },
+    ...(continuations === null ? {} : { continuations }),
     runs: { working, assigned: working, waiting: 0 },
     workers: [
       worker("store", 411),

@@ -392,7 +392,7 @@ export class Mock {
     const from = Number(query.get("cursor") ?? 0);
     const upTo = from + 50;
     if (what === "status") {
-      return send(response, 200, operator.status([...this.threads.values()].filter((one) => one.thread.running).length));
+      return send(response, 200, operator.status([...this.threads.values()].filter((one) => one.thread.running).length, this.continuations.enabled ? this.continuations.health() : null));
     }
     if (what === "runs") {
       const all = operator.runs.filter((run) => (query.get("status") ?? run.status) === run.status);

@@ -1,8 +1,10 @@
 /** Threads, and the way to all other pages. */
 
 import { useRef, useState, type ReactNode } from "react";
-import type { Thread } from "./api/types.ts";
+import { api } from "./api/client.ts";
+import type { Status, Thread } from "./api/types.ts";
 import { ThreadMenu } from "./chat/ThreadHeader.tsx";
+import { useResource } from "./state/resource.ts";
 import type { Route } from "./state/routes.ts";
 import { threadPath } from "./state/routes.ts";
 import { useStore } from "./state/store.ts";
@@ -23,6 +25,10 @@ const PAGES: { page: Route["page"]; to: string; icon: IconName; label: string }[
   { page: "settings", to: "/settings", icon: "settings", label: "Settings" },
 ];
 
+/** How often it is looked whether an answer waits for a person's word. */
+const STATUS_MS = 60_000;
+const readStatus = (): Promise<Status> => api.status();
+
 export function Sidebar({
   current,
   page,
@@ -36,6 +42,7 @@ export function Sidebar({
 }): ReactNode {
   const [which, setWhich] = useState<Which>("active");
   const list = useStore(lists[which]);
+  const wanting = useResource(readStatus, ["status"], STATUS_MS).value?.continuations?.status === "unhealthy";
   const show = (next: Which): void => {
     setWhich(next);
     if (lists[next].get().state === "empty") void readThreads(next);
@@ -94,6 +101,12 @@ export function Sidebar({
             aria-current={page === one.page || `${page}s` === one.page ? "page" : undefined}
           >
             <Icon name={one.icon} /> {one.label}
+            {one.page === "continuations" && wanting && (
+              <>
+                <span className="dot bad" aria-hidden="true" />
+                <span className="visually-hidden">(somebody has to look)</span>
+              </>
+            )}
           </Link>
         ))}
       </nav>

@@ -271,6 +271,8 @@ export interface Status {
   memory?: { enforcement: string; reason?: string };
   runs?: { working?: number; assigned?: number; waiting?: number };
   workers?: Worker[];
+  /** Absent where there are none. */
+  continuations?: { status?: ContinuationHealth["status"] };
 }
 
 export interface Run {

@@ -22,7 +22,8 @@ test("health says its verdict, counts and reasons; the list goes on where it end
   const console = await it.open();
   const { page } = console;
   await console.goto("/workers");
-  await page.getByRole("navigation", { name: "Operator pages" }).getByRole("link", { name: "Continuations" }).click();
+  // Wherever one is, it is seen that an answer waits for a person's word.
+  await page.getByRole("navigation", { name: "Operator pages" }).getByRole("link", { name: "Continuations (somebody has to look)" }).click();
   await page.getByRole("region", { name: "Health" }).getByText("unhealthy").waitFor();
   await page.getByRole("region", { name: "Health" }).getByText("of at most 10,000").waitFor();
   const why = page.getByRole("region", { name: "Reasons" });
