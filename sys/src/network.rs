@@ -30,8 +30,9 @@ pub fn loopback_up() -> io::Result<()> {
     request.ifr_name[0] = b'l' as libc::c_char;
     request.ifr_name[1] = b'o' as libc::c_char;
     request.ifr_ifru.ifru_flags = libc::IFF_UP as libc::c_short;
+    let set_flags = libc::SIOCSIFFLAGS as libc::Ioctl;
     // SAFETY: the request is a valid ifreq with a null-terminated name.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &mut request) } < 0 {
+    if unsafe { libc::ioctl(socket.as_raw_fd(), set_flags, &mut request) } < 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

@@ -45,6 +45,10 @@ const CLONE_NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
+#[allow(
+    clippy::unnecessary_cast,
+    reason = "C libraries differ in the types of some"
+)]
 const NAMED: &[(&str, u64)] = &[
     ("AF_INET", libc::AF_INET as u64),
     ("AF_INET6", libc::AF_INET6 as u64),
@@ -63,7 +67,8 @@ const NAMED: &[(&str, u64)] = &[
     ("CLONE_NEWUTS", libc::CLONE_NEWUTS as u64),
     ("CLONE_THREAD", libc::CLONE_THREAD as u64),
     ("AT_EMPTY_PATH", libc::AT_EMPTY_PATH as u64),
-    ("O_ACCMODE", libc::O_ACCMODE as u64),
+    // Of the kernel: a C library may count O_PATH in.
+    ("O_ACCMODE", 3),
     ("O_CREAT", libc::O_CREAT as u64),
     ("O_TRUNC", libc::O_TRUNC as u64),
     ("S_ISGID", libc::S_ISGID as u64),
@@ -72,12 +77,12 @@ const NAMED: &[(&str, u64)] = &[
     // Not in libc; the numbers are of include/uapi/asm-generic/fcntl.h.
     ("F_SETSIG", 10),
     ("F_SETOWN_EX", 15),
-    ("FIOCLEX", libc::FIOCLEX),
-    ("FIONBIO", libc::FIONBIO),
-    ("FIONREAD", libc::FIONREAD),
-    ("TCGETS", libc::TCGETS),
-    ("TIOCLINUX", libc::TIOCLINUX),
-    ("TIOCSTI", libc::TIOCSTI),
+    ("FIOCLEX", libc::FIOCLEX as u64),
+    ("FIONBIO", libc::FIONBIO as u64),
+    ("FIONREAD", libc::FIONREAD as u64),
+    ("TCGETS", libc::TCGETS as u64),
+    ("TIOCLINUX", libc::TIOCLINUX as u64),
+    ("TIOCSTI", libc::TIOCSTI as u64),
     ("PROT_EXEC", libc::PROT_EXEC as u64),
     ("ADDR_NO_RANDOMIZE", libc::ADDR_NO_RANDOMIZE as u64),
     ("PR_CAPBSET_READ", libc::PR_CAPBSET_READ as u64),

@@ -297,7 +297,9 @@ pub fn raise_priority() -> io::Result<()> {
 /// # Errors
 /// Why it was refused.
 pub fn schedule_in_real_time() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: sched_param is plain integers, of which some C libraries have more.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = 1;
     // SAFETY: the parameters outlive the call.
     done(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) }.into())
         .map(drop)
