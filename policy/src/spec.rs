@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// The launcher and the supervisor are one version or nothing.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What the processes of one kind have in common. A launcher is started with it, in a sealed memory
 /// file, and makes it once.
@@ -18,6 +18,8 @@ pub struct Base {
     pub version: u32,
     /// The namespaces of each process, as `mono_sys::process::Namespaces` counts them.
     pub namespaces: u64,
+    /// There will be more than one process: what the next one needs can be made before it.
+    pub stays: bool,
     /// User and group in a user namespace of its own.
     pub ids: Option<(u32, u32)>,
     /// Those of the supervisor, as the kernel names them, in the order of

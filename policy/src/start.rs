@@ -119,7 +119,7 @@ impl Starter {
         // One that stays may have ended meanwhile, and nothing was started then.
         let (launcher, child) = match kept.map(|kept| kept.request(launch, descriptors)) {
             Some(Err(StartError::Launcher { .. })) | None => {
-                Launcher::new(launch, descriptors.launcher)?.request(launch, descriptors)?
+                Launcher::new(launch, descriptors.launcher, true)?.request(launch, descriptors)?
             }
             Some(other) => other?,
         };
@@ -144,7 +144,7 @@ impl Starter {
 /// # Errors
 /// As [`Starter::start`].
 pub fn start(launch: &Launch, descriptors: &Descriptors<'_>) -> Result<Child, StartError> {
-    let launcher = Launcher::new(launch, descriptors.launcher)?;
+    let launcher = Launcher::new(launch, descriptors.launcher, false)?;
     Ok(launcher.request(launch, descriptors)?.1)
 }
 
@@ -161,10 +161,11 @@ struct Launcher {
 }
 
 impl Launcher {
-    fn new(launch: &Launch, program: BorrowedFd<'_>) -> Result<Self, StartError> {
+    fn new(launch: &Launch, program: BorrowedFd<'_>, stays: bool) -> Result<Self, StartError> {
         let base = Base {
             version: VERSION,
             namespaces: launch.namespaces.bits(),
+            stays,
             ids: launch.id_map.map(|ids| (ids.uid, ids.gid)),
             supervisors: own_namespaces()?,
             view: launch.view.clone(),

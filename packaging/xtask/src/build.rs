@@ -37,10 +37,20 @@ pub(crate) enum Programs<'a> {
     Named(&'a [&'a str]),
 }
 
-/// The program that is linked statically when it is optimised: the launcher runs before every
-/// process, and the dynamic linker would be a seventh of its time. It looks up no names of hosts or users,
-/// for which a static C library would load parts of another. It stays position-independent.
-const STATIC: &str = "mono-launch";
+/// The packages whose programs are linked statically when they are optimised. These programs are
+/// started again and again, and the dynamic linker would be a large part of each start. They look up
+/// no names of hosts or users, for which a static C library would load parts of another. They stay
+/// position-independent.
+const STATIC: [&str; 2] = [LAUNCHER, "mono-run"];
+
+/// It runs before every process.
+const LAUNCHER: &str = "mono-launch";
+
+/// What starts are measured with: of a package of [`STATIC`], and linked like what is started.
+const MINIMAL: &str = "bench-minimal";
+
+/// The first minor version of Rust 1 whose musl reads packed relocations.
+const MUSL_SINCE: u32 = 93;
 
 /// Relocations in their packed form: a position-independent program carries one for each pointer in
 /// its tables, and packed they take a hundredth of the room, in the file and at each start. Every
@@ -62,13 +72,32 @@ pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
     }
     let mut command = cargo();
     command.args(["build", "--workspace", "--locked"]);
+    let mut apart = Vec::new();
+    let mut others_too = true;
+    if release {
+        command.arg("--release").env("RUSTFLAGS", PACKED);
+        for package in STATIC {
+            command.args(["--exclude", package]);
+        }
+        apart.push(LAUNCHER);
+    }
     match programs {
         Programs::Named(names) => {
-            let launcher = (!release).then_some(&STATIC);
-            let names = names.iter().chain(launcher);
-            command.args(names.flat_map(|name| ["--bin", name]));
+            let is_static = |name: &&str| STATIC.contains(name) || *name == MINIMAL;
+            let launcher = (!release).then_some(LAUNCHER);
+            let (statics, others): (Vec<&str>, Vec<&str>) =
+                names.iter().partition(|name| release && is_static(name));
+            apart.extend(statics);
+            others_too = !others.is_empty() || launcher.is_some();
+            command.args(
+                others
+                    .into_iter()
+                    .chain(launcher)
+                    .flat_map(|name| ["--bin", name]),
+            );
         }
         Programs::Product => {
+            apart.push("mono-run");
             command.arg("--bins");
             for none_of_it in ["xtask", "mono-tests", "continuation-proof"] {
                 command.args(["--exclude", none_of_it]);
@@ -77,22 +106,75 @@ pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
         // The same packages as the tests that come after it: with others, cargo would choose other
         // features for what they share, and build it twice.
         Programs::WithTests => {
+            apart.extend(["mono-run", MINIMAL]);
             command.arg("--bins");
         }
     }
-    if release {
-        command.args(["--release", "--exclude", STATIC]);
-        command.env("RUSTFLAGS", PACKED);
-    }
-    run(command)?;
-    if release {
-        let mut command = cargo();
-        command.env("RUSTFLAGS", PACKED);
-        command.args(["rustc", "--release", "--locked", "--package", STATIC]);
-        command.args(["--bin", STATIC, "--", "-C", "target-feature=+crt-static"]);
+    if others_too {
         run(command)?;
     }
-    Ok(folder(release))
+    let folder = folder(release);
+    if release {
+        build_apart(&apart, &folder)?;
+    }
+    Ok(folder)
+}
+
+/// Builds programs that are linked statically and puts them beside the others.
+fn build_apart(names: &[&str], folder: &Path) -> Result<()> {
+    let target = static_target()?;
+    let mut command = cargo();
+    command.args(["build", "--release", "--locked", "--target", &target]);
+    command.args(STATIC.iter().flat_map(|package| ["--package", package]));
+    command.args(names.iter().flat_map(|name| ["--bin", name]));
+    let flags = format!("{PACKED} -C target-feature=+crt-static");
+    command.env("RUSTFLAGS", flags);
+    run(command)?;
+    let built = folder
+        .parent()
+        .context("the folder of programs has none above it")?
+        .join(target)
+        .join("release");
+    for name in names {
+        // One that runs can be replaced and not be written to.
+        let (from, beside, to) = (
+            built.join(name),
+            folder.join(format!(".{name}")),
+            folder.join(name),
+        );
+        std::fs::copy(&from, &beside)
+            .and_then(|_| std::fs::rename(&beside, &to))
+            .with_context(|| format!("{} can't be copied to {}", from.display(), to.display()))?;
+    }
+    Ok(())
+}
+
+/// What static programs are built for: this machine with musl where the toolchain has that, since
+/// the GNU C library asks the processor some sixty times at each start what it can do, which a
+/// hypervisor intercepts each time.
+fn static_target() -> Result<String> {
+    let ask = |arguments: &[&str]| -> Result<String> {
+        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+        let out = Command::new(rustc)
+            .current_dir(root())
+            .args(arguments)
+            .output()
+            .context("rustc can't be started")?;
+        Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    };
+    let about = ask(&["-vV"])?;
+    let value = |key: &str| about.lines().find_map(|line| line.strip_prefix(key));
+    let host = value("host: ").context("rustc doesn't say what it builds for")?;
+    let minor = value("release: 1.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    let musl = host.replace("-gnu", "-musl");
+    let library = ask(&["--print", "target-libdir", "--target", &musl])?;
+    if minor >= Some(MUSL_SINCE) && Path::new(&library).is_dir() {
+        return Ok(musl);
+    }
+    eprintln!(
+        "static programs start slower with the GNU C library; for musl: rustup target add {musl}"
+    );
+    Ok(host.to_owned())
 }
 
 fn run(mut command: Command) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::confine;
 use crate::failure::{During, Failure};
 use crate::ground::Ground;
 use crate::view::{self, Taken};
-use mono_sys::process::{KINDS, Namespaces, own_namespace, own_namespaces};
+use mono_sys::process::{KINDS, own_namespace, own_namespaces};
 use mono_sys::{fd, network};
 use nix::fcntl::AtFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,9 +21,21 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Which network a process is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// The launcher's, which is the machine's.
+    Shared,
+    /// The launcher's, which it leaves to the process.
+    Ready,
+    /// One of its own, which it makes.
+    Make,
+}
+
 /// One start, in the process that it is about.
 pub(crate) struct Start<'a> {
     pub(crate) base: &'a Base,
+    pub(crate) network: Network,
     pub(crate) ground: Result<Option<Ground>, Failure>,
     pub(crate) spec: LaunchSpec,
     pub(crate) taken: Result<Vec<Taken>, Failure>,
@@ -37,6 +49,7 @@ impl Start<'_> {
         place(&mut passed)?;
         let Self {
             base,
+            network,
             ground,
             spec,
             taken,
@@ -53,7 +66,6 @@ impl Start<'_> {
         if let Some(ids) = base.ids {
             map_ids(ids)?;
         }
-        let own_network = own_network(base);
         let see = || {
             if let Some(view) = &base.view {
                 nix::unistd::sethostname("mono").during(Step::HostName)?;
@@ -63,7 +75,7 @@ impl Start<'_> {
             let domain = confine::prepare_landlock(&spec.landlock, program.as_ref())?;
             Ok((domain, namespaces))
         };
-        let (domain, namespaces) = if own_network {
+        let (domain, namespaces) = if network == Network::Make {
             // The kernel takes longer for an empty network than for all else: side by side.
             std::thread::scope(|scope| {
                 let seeing = std::thread::Builder::new()
@@ -135,11 +147,6 @@ const NETWORK: &str = "net";
 
 /// Bytes for the thread that prepares what is seen.
 const SMALL_STACK: usize = 256 * 1024;
-
-/// True for a network that the process makes for itself, as it is not made with it.
-fn own_network(base: &Base) -> bool {
-    Namespaces::from_bits(base.namespaces).is_some_and(|all| all.contains(Namespaces::NET))
-}
 
 /// The namespaces of this process that the supervisor doesn't share.
 fn differing(supervisors: &[String]) -> Result<Vec<&'static str>, Failure> {

@@ -12,9 +12,10 @@ mod become_it;
 mod confine;
 mod failure;
 mod ground;
+mod spare;
 mod view;
 
-use become_it::Start;
+use become_it::{Network, Start};
 use failure::{During, Failure};
 use ground::Ground;
 use mono_sys::process::{Alone, Namespaces, Side};
@@ -24,6 +25,7 @@ use nix::unistd::{Pid, setpgid};
 use policy::exit::Step;
 use policy::request::{self, Purpose, Reply};
 use policy::spec::{Base, VERSION, descriptor};
+use spare::Spare;
 use std::convert::Infallible;
 use std::io;
 use std::os::fd::AsFd;
@@ -59,6 +61,7 @@ fn serve() -> Result<(), Failure> {
     // What the launcher itself makes is for everyone to read.
     umask(Mode::from_bits_truncate(0o022));
     let ground = base.view.as_ref().map(Ground::make).transpose();
+    let mut spare = Spare::none();
     while let Some((spec, mut passed)) = request::receive(&requests).during(Step::Spec)? {
         let cgroup = passed.take(Purpose::Cgroup);
         // What fails from here on is told by the process that was asked for.
@@ -75,6 +78,11 @@ fn serve() -> Result<(), Failure> {
                 drop((requests, cgroup));
                 let start = Start {
                     base: &base,
+                    network: match namespaces.contains(Namespaces::NET) {
+                        true if spare.serves(&spec) => Network::Ready,
+                        true => Network::Make,
+                        false => Network::Shared,
+                    },
                     ground,
                     spec,
                     taken,
@@ -86,6 +94,11 @@ fn serve() -> Result<(), Failure> {
                 let started = Reply::Started { pid: child.pid };
                 request::reply(&requests, started, Some(child.pidfd.as_fd()))
                     .during(Step::Supervisor)?;
+                // The one before is that process's now.
+                spare = Spare::none();
+                if base.stays && namespaces.contains(Namespaces::NET) {
+                    spare = Spare::make(&spec);
+                }
             }
             Err(error) => {
                 let errno = error.raw_os_error().unwrap_or_default();

@@ -5,7 +5,8 @@ use crate::fixture::{Fixture, binary, is_root};
 use ipc_proto::Role;
 use mono_sys::memfd::sealed_memfd;
 use mono_sys::process::{
-    Child, ExitStatus, Namespaces, Spawn, own_namespaces, own_pidfd, pidfd_signal, spawn, wait,
+    Child, ExitStatus, Namespaces, Spawn, own_namespace, own_namespaces, own_pidfd, pidfd_signal,
+    spawn, wait,
 };
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,6 +19,7 @@ use policy::{Descriptors, Launch, Starter, compile, violation};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 /// What a probe says, started by this starter.
 fn run(starter: &mut Starter, fixture: &Fixture, role: Role, actions: &[&str]) -> String {
@@ -124,6 +126,46 @@ fn what_one_process_leaves_behind_the_next_of_the_same_launcher_does_not_find() 
 }
 
 #[test]
+fn a_network_that_was_made_before_is_used_once() {
+    let fixture = Fixture::new();
+    let mut starter = Starter::default();
+    let machine = own_namespace("net").unwrap();
+    let look = "run:readlink /proc/self/ns/net";
+    let mut seen = vec![machine];
+    let mut ready = None;
+    for _ in 0..4 {
+        let text = run(
+            &mut starter,
+            &fixture,
+            Role::Run,
+            &[look, "loopback", "tcp:192.0.2.1:9"],
+        );
+        let own = line(&text, look).rsplit(' ').next().unwrap().to_owned();
+        assert!(own.starts_with("net:["), "{text}");
+        assert!(!seen.contains(&own), "{own} again, after {seen:?}");
+        assert_eq!(line(&text, "loopback"), "done");
+        assert_eq!(line(&text, "tcp:192.0.2.1:9"), "ENETUNREACH");
+        if let Some(ready) = ready {
+            assert_eq!(own, ready, "it was made before and not used");
+        }
+        seen.push(own);
+        // The launcher leaves it to the process as soon as it can.
+        let launcher = format!("/proc/{}/ns/net", starter.staying().unwrap());
+        let until = Instant::now() + Duration::from_secs(20);
+        let next = loop {
+            let next = std::fs::read_link(&launcher).unwrap();
+            let next = next.to_string_lossy().into_owned();
+            if !seen.contains(&next) {
+                break next;
+            }
+            assert!(Instant::now() < until, "the launcher stays in {next}");
+            std::thread::yield_now();
+        };
+        ready = Some(next);
+    }
+}
+
+#[test]
 fn another_view_has_another_launcher() {
     let fixture = Fixture::new();
     let mut starter = Starter::default();
@@ -187,6 +229,7 @@ impl Bare {
         let base = Base {
             version: VERSION,
             namespaces: launch.namespaces.bits(),
+            stays: true,
             ids: launch.id_map.map(|ids| (ids.uid, ids.gid)),
             supervisors: own_namespaces().unwrap(),
             view: launch.view.clone(),
