@@ -119,11 +119,16 @@ test("its context goes with the next message, and to the model", async () => {
   clean(console);
 });
 
-test("after a reload the stored app is there again", async () => {
+test("after a reload the stored app is there again, connected and without what was allowed before", async () => {
   const { page } = console;
   await page.reload();
   const card = page.getByRole("article", { name: /^App / });
   await card.and(page.locator("[data-ready]")).waitFor();
-  await holds(await frameOf(card), "document.body.innerText.length > 0");
+  const frame = await frameOf(card);
+  await holds(frame, "document.body.innerText.length > 0");
+  assert.equal(await card.getByText("no longer connected").count(), 0);
+  const call = ask(frame, 9301, "tools/call", { name: "reroll", arguments: { count: 1 } });
+  await decide(page, "Allow once");
+  assert.ok((await call).result?.["content"] !== undefined);
   clean(console);
 });
