@@ -76,6 +76,12 @@ impl Facts {
         self.root.join("monod.sock")
     }
 
+    /// The gateway's socket.
+    #[must_use]
+    pub fn gateway_socket(&self) -> PathBuf {
+        self.root.join("gateway.sock")
+    }
+
     /// A folder outside that anybody may write to.
     #[must_use]
     pub fn open(&self) -> PathBuf {

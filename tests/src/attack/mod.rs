@@ -132,12 +132,17 @@ fn here(mode: Mode, options: &Options, programs: &Programs) -> Result<Found> {
         (sandbox, supervisor.join())
     });
     let supervisor = supervisor.map_err(|_| anyhow::anyhow!("the supervisor's part panicked"))?;
+    let gateway = match options.role {
+        None => live::against_gateway(&programs.folder)?,
+        Some(_) => Seats::new(),
+    };
     // Last, and alone: it measures.
     let owners = live(live::against_owners, &["run"])?;
     Ok(Found(BTreeMap::from([
         ((mode, Part::Sandbox), sandbox?),
         ((mode, Part::Supervisor), supervisor?),
         ((mode, Part::Owners), owners),
+        ((mode, Part::Gateway), gateway),
     ])))
 }
 

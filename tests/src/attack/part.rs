@@ -1,7 +1,7 @@
 //! The parts of the suite: what is attacked from where.
 
 use crate::attack::actions;
-use crate::attack::live::{AFTERWARDS, bridge, channel, control, edges, secrets};
+use crate::attack::live::{AFTERWARDS, bridge, channel, control, edges, gateway, order, secrets};
 
 /// What is attacked, with a table of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,11 +12,13 @@ pub enum Part {
     Supervisor,
     /// The owners and the reader of a run's channels, from a run.
     Owners,
+    /// The gateway of a running daemon, from a process of its own user.
+    Gateway,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Sandbox, Self::Supervisor, Self::Owners];
+    pub const ALL: [Self; 4] = [Self::Sandbox, Self::Supervisor, Self::Owners, Self::Gateway];
 
     /// For reports.
     #[must_use]
@@ -25,6 +27,7 @@ impl Part {
             Self::Sandbox => "sandbox",
             Self::Supervisor => "supervisor",
             Self::Owners => "owners",
+            Self::Gateway => "gateway",
         }
     }
 
@@ -35,6 +38,7 @@ impl Part {
             Self::Sandbox => "attack.sandbox.txt",
             Self::Supervisor => "attack.supervisor.txt",
             Self::Owners => "attack.owners.txt",
+            Self::Gateway => "attack.gateway.txt",
         }
     }
 
@@ -49,6 +53,7 @@ impl Part {
             Self::Sandbox => text!("attack.sandbox.txt"),
             Self::Supervisor => text!("attack.supervisor.txt"),
             Self::Owners => text!("attack.owners.txt"),
+            Self::Gateway => text!("attack.gateway.txt"),
         }
     }
 
@@ -81,7 +86,16 @@ impl Part {
                     ("secrets", secrets::names()),
                 ]
             }
-            Self::Owners => vec![("ipc", edges::names()), ("afterwards", owned(&AFTERWARDS))],
+            Self::Owners => vec![
+                ("ipc", edges::names()),
+                ("control", order::own_names()),
+                ("afterwards", owned(&AFTERWARDS)),
+            ],
+            Self::Gateway => vec![
+                ("strangers", gateway::names(gateway::STRANGERS)),
+                ("members", gateway::names(gateway::MEMBERS)),
+                ("afterwards", owned(&gateway::AFTERWARDS)),
+            ],
         }
     }
 }

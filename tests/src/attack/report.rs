@@ -57,6 +57,7 @@ impl Report {
         let owners = table.part == Part::Owners && self.options.wants("run");
         let wanted = move |seat: &&str| match table.part {
             Part::Owners => all || owners,
+            Part::Gateway => all,
             _ => self.options.wants(seat),
         };
         table.seats().filter(wanted)
@@ -104,8 +105,9 @@ impl Report {
     /// Everything that was tried: mode, part, seat, outcomes.
     fn all(&self) -> impl Iterator<Item = (Mode, Part, &str, &BTreeMap<String, Outcome>)> {
         self.found.0.iter().flat_map(|((mode, part), seats)| {
-            let wanted =
-                |(seat, _): &(&String, _)| *part == Part::Owners || self.options.wants(seat);
+            let wanted = |(seat, _): &(&String, _)| {
+                matches!(part, Part::Owners | Part::Gateway) || self.options.wants(seat)
+            };
             let seats = seats.iter().filter(wanted);
             seats.map(|(seat, all)| (*mode, *part, seat.as_str(), all))
         })
@@ -235,7 +237,7 @@ impl Report {
                 _ if seat == CONTROL => {
                     control.insert(mode.name().to_owned(), value);
                 }
-                Part::Owners => {
+                Part::Owners | Part::Gateway => {
                     let owner = owners.entry(seat).or_default();
                     owner.insert(mode.name().to_owned(), value);
                 }

@@ -149,6 +149,7 @@ impl Scene {
         let mut unix = Vec::new();
         for (name, mode) in [
             ("monod.sock", 0o600),
+            ("gateway.sock", 0o600),
             ("workspace/.hidden/monod.sock", 0o600),
             ("open/served.sock", 0o666),
             ("workspace/served.sock", 0o666),

@@ -25,6 +25,9 @@ struct Arguments {
     /// Print only what came of it, for the process that started this one.
     #[arg(long, hide = true)]
     found: bool,
+    /// Register at this gateway with this token and print what it says.
+    #[arg(long, hide = true, num_args = 2, value_names = ["SOCKET", "TOKEN"])]
+    register: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -45,6 +48,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<bool> {
+    if let [socket, token] = arguments.register.as_slice() {
+        println!("{}", attack::live::gateway::told(socket.as_ref(), token)?);
+        return Ok(true);
+    }
     let options = Options {
         role: arguments.role.clone(),
         mode: arguments.mode.map(|mode| match mode {

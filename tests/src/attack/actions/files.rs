@@ -46,6 +46,9 @@ pub(super) const ACTIONS: &[Action] = &[
     action("stat-admin-socket", |f| {
         Outcome::of(fs::symlink_metadata(f.admin_socket()))
     }),
+    action("stat-gateway-socket", |f| {
+        Outcome::of(fs::symlink_metadata(f.gateway_socket()))
+    }),
     action("handle-of-admin-socket", |f| {
         // O_PATH asks for no right and gives a descriptor to act on later.
         Outcome::of(open(&f.admin_socket(), OFlag::O_PATH, Mode::empty()))

@@ -13,6 +13,7 @@ use std::path::Path;
 
 pub(super) const ACTIONS: &[Action] = &[
     action("unix-to-admin-socket", |f| by_path(&f.admin_socket())),
+    action("unix-to-gateway-socket", |f| by_path(&f.gateway_socket())),
     action("unix-to-hidden-admin-socket", |f| {
         by_path(&f.workspace().join(".hidden/monod.sock"))
     }),

@@ -4,6 +4,8 @@ pub mod bridge;
 pub mod channel;
 pub mod control;
 pub mod edges;
+pub mod gateway;
+pub mod order;
 pub mod secrets;
 pub mod wire;
 pub mod worker;
@@ -22,12 +24,15 @@ use std::path::Path;
 pub type Outcomes = BTreeMap<String, BTreeMap<String, Outcome>>;
 
 /// The roles that a daemon starts a program of ours for.
-pub const ROLES: [&str; 7] = [
+pub const ROLES: [&str; 10] = [
     "store",
     "artifact",
     "egress",
     "app-bridge",
     "channel-openai",
+    "channel-console",
+    "channel-webhook",
+    "continuation",
     "metrics",
     "run",
 ];
@@ -66,10 +71,20 @@ pub fn against_supervisor(programs: &Path) -> Result<Outcomes> {
     Ok(all)
 }
 
+/// Everything of a stub that is none against the gateway.
+///
+/// # Errors
+/// When the daemon can't be started.
+pub fn against_gateway(programs: &Path) -> Result<Outcomes> {
+    gateway::attacked(programs)
+}
+
 /// Everything of a hostile run against the owners of its channels.
 ///
 /// # Errors
 /// When the daemon can't be started.
 pub fn against_owners(programs: &Path) -> Result<Outcomes> {
-    owners::edges(programs)
+    let mut all = owners::edges(programs)?;
+    all.extend(owners::supervisor(programs)?);
+    Ok(all)
 }
