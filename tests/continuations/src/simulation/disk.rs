@@ -10,7 +10,11 @@ use continuation_service::keeper::Keeper as _;
 use continuation_service::{Engine, Kept, Operator, Origins, Route, Settings, service};
 use continuation_store::fs::{Call, Chance, SimFs, World};
 use continuation_store::{Limits, Retention, Store};
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 /// Small, so that everything turns over.
@@ -29,6 +33,8 @@ pub(super) const RETENTION: Retention = Retention {
     captured_text_max_records: 5,
     captured_text_max_age_ms: 10 * 24 * 3_600_000,
 };
+/// Calls between two during which a checkpoint goes on.
+const CHECKPOINT_EVERY: usize = 13;
 pub(super) const SERVICE: &str = "work-control";
 pub(super) const BEARER: &str = "a bearer of enough characters";
 
@@ -72,6 +78,8 @@ pub(super) struct Machine {
     process: Option<Process>,
     honest: bool,
     runtime: tokio::runtime::Runtime,
+    /// Calls so far.
+    calls: Cell<usize>,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -115,6 +123,7 @@ impl Machine {
             runtime: tokio::runtime::Builder::new_current_thread()
                 .enable_time()
                 .build()?,
+            calls: Cell::default(),
         };
         machine.open()?;
         Ok(machine)
@@ -126,8 +135,27 @@ impl Machine {
         self.process.as_ref().expect("the process runs")
     }
 
+    /// Now and then a checkpoint goes on between what a call has staged and its durability.
     pub(super) fn run<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
+        let calls = self.calls.get();
+        self.calls.set(calls + 1);
+        if !calls.is_multiple_of(CHECKPOINT_EVERY) {
+            return self.runtime.block_on(future);
+        }
+        let store = self.process().store.clone();
+        self.runtime.block_on(async {
+            let mut future = pin!(future);
+            store.hold(true);
+            let first = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await;
+            // If the disk fails, the call is told so.
+            let _ = store.checkpoint();
+            store.hold(false);
+            let _ = store.flush();
+            match first {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => future.await,
+            }
+        })
     }
 
     pub(super) fn world(&self) -> World {

@@ -50,11 +50,14 @@ struct Batch {
 
 impl Batch {
     fn take<F: Fs>(state: &mut State<F>) -> Self {
+        let durable = state.durable;
+        let swept = &mut state.contexts.swept;
+        let later = swept.extract_if(.., |_, since| *since < durable);
         let mut batch = Self {
             items: Vec::new(),
             graves: Vec::new(),
             contexts: Vec::new(),
-            swept: std::mem::take(&mut state.contexts.swept),
+            swept: later.map(|(digest, _)| digest).collect(),
         };
         let mut bytes = 0;
         for ((frame, _), dirty) in &state.dirty {
@@ -232,10 +235,11 @@ impl Checkpointer {
         for (id, grave) in &batch.graves {
             state.grave_in_place(id, grave);
         }
-        let waits = state.dirty.first_key_value().map(|((frame, _), _)| *frame);
-        let tail = waits.map_or(state.durable, |frame| frame.min(state.durable));
-        let more =
-            waits.is_some_and(|frame| frame < state.durable) || !state.contexts.swept.is_empty();
+        let tail = state.free();
+        let mut waits = state.dirty.keys().map(|(frame, _)| *frame).take(1);
+        let mut unneeded = state.contexts.swept.values().copied();
+        let durable = |frame| frame < state.durable;
+        let more = waits.any(durable) || unneeded.any(durable);
         let (guarded, counts) = (state.guarded, state.index.counts);
         drop(state);
 
@@ -433,7 +437,9 @@ impl<F: Fs> State<F> {
                 self.dirty.remove(&(logged.frame, logged.order));
             }
             None => {
-                self.contexts.swept.insert(*digest);
+                // By a frame that is staged already.
+                let since = self.end.saturating_sub(1);
+                self.contexts.swept.insert(*digest, since);
             }
         }
     }

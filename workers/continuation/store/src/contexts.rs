@@ -2,7 +2,7 @@
 
 use crate::index::Logged;
 use sha2::{Digest as _, Sha256};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 /// SHA-256 of a text.
 pub(crate) type Digest = [u8; 32];
@@ -23,8 +23,9 @@ pub(crate) struct Contexts {
     pub(crate) all: HashMap<Digest, Context>,
     /// Bytes of all that are referred to.
     pub(crate) bytes: u64,
-    /// Files that nobody refers to any more.
-    pub(crate) swept: BTreeSet<Digest>,
+    /// Files that nobody refers to any more, with the frame since which that is so: before it is durable
+    /// a crash brings the reference back.
+    pub(crate) swept: BTreeMap<Digest, u64>,
 }
 
 impl Contexts {
@@ -38,8 +39,9 @@ impl Contexts {
         context.references += 1;
     }
 
-    /// A record refers to it no more; returns what was known of it when that was the last one.
-    pub(crate) fn lose(&mut self, digest: &Digest) -> Option<Context> {
+    /// A record refers to it no more since this frame; returns what was known of it when that was the
+    /// last one.
+    pub(crate) fn lose(&mut self, digest: &Digest, since: u64) -> Option<Context> {
         let context = self.all.get_mut(digest)?;
         context.references = context.references.saturating_sub(1);
         if context.references > 0 {
@@ -48,7 +50,7 @@ impl Contexts {
         let context = self.all.remove(digest)?;
         self.bytes = self.bytes.saturating_sub(u64::from(context.bytes));
         if context.filed {
-            self.swept.insert(*digest);
+            self.swept.insert(*digest, since);
         }
         Some(context)
     }

@@ -66,7 +66,8 @@ pub(crate) fn open<F: Fs>(fs: F, limits: Limits) -> Result<(Arc<Shared<F>>, Open
     })?;
     state.forget_unwanted();
     state.index.sort();
-    (state.end, state.durable) = (end, end);
+    state.end = end;
+    state.reaches(end);
     state.guarded |= state.index.counts.records() > 0 && guard::stands(fs.as_ref())?;
     if !book.guarded && !book.importing && legacy::evidence(fs.as_ref())? {
         book.importing = true;
@@ -216,7 +217,7 @@ impl<F: Fs> State<F> {
     fn leave_packed(&mut self, id: &Id) {
         let old = self.index.remove(id);
         if let Some((digest, _)) = old.and_then(|old| old.meta.active?.context) {
-            self.contexts.lose(&digest);
+            self.contexts.lose(&digest, 0);
         }
     }
 }

@@ -169,7 +169,7 @@ impl<F: Fs> Shared<F> {
         if state.stopped {
             return Err(StoreError::Stopped);
         }
-        state.durable = end;
+        state.reaches(end);
         while let Some((at, _)) = state.waiters.front()
             && *at <= end
         {

@@ -60,6 +60,9 @@ pub(crate) struct State<F: Fs> {
     pub(crate) packs: Packs<F>,
     /// By frame, and a number that makes it unique.
     pub(crate) dirty: BTreeMap<(u64, u64), Dirty>,
+    /// Frames that hold what another frame has replaced: that one, and which it replaced. In the order of
+    /// the replacing ones.
+    replaced: VecDeque<(u64, u64)>,
     order: u64,
     pub(crate) log: Log<F>,
     pub(crate) generation: u64,
@@ -100,6 +103,7 @@ impl<F: Fs> State<F> {
             contexts: Contexts::default(),
             packs: Packs::new(),
             dirty: BTreeMap::new(),
+            replaced: VecDeque::new(),
             order: 0,
             log: start.log,
             generation: 0,
@@ -374,13 +378,14 @@ impl<F: Fs> State<F> {
         let (mut packed, mut filed) = (None, false);
         if let Some(grave) = grave {
             self.dirty.remove(&(grave.frame, grave.order));
+            self.replaced.push_back((logged.frame, grave.frame));
             (packed, filed) = (grave.packed, grave.filed);
         }
         if let Some((digest, bytes)) = meta.active.as_ref().and_then(|active| active.context) {
             self.contexts.gain(digest, bytes);
         }
         if let Some(old) = old {
-            self.leave(&old);
+            self.leave(&old, logged.frame);
             (packed, filed) = (old.packed, old.filed);
         }
         if held.is_some() {
@@ -402,7 +407,7 @@ impl<F: Fs> State<F> {
         let Some(old) = self.index.remove(id) else {
             return;
         };
-        self.leave(&old);
+        self.leave(&old, frame);
         if old.packed.is_some() || old.filed {
             self.order += 1;
             let order = self.order;
@@ -417,30 +422,33 @@ impl<F: Fs> State<F> {
         }
     }
 
-    /// What a record held on to is free.
-    fn leave(&mut self, old: &Slot) {
+    /// What a record held on to is free since this frame.
+    fn leave(&mut self, old: &Slot, since: u64) {
         if let Some(logged) = &old.logged {
             self.dirty.remove(&(logged.frame, logged.order));
+            self.replaced.push_back((since, logged.frame));
             if old.held.is_some() {
                 let bytes = usize::try_from(logged.length).unwrap_or(0);
                 self.held = self.held.saturating_sub(bytes);
             }
         }
         if let Some((digest, _)) = old.meta.active.as_ref().and_then(|active| active.context)
-            && let Some(context) = self.contexts.lose(&digest)
+            && let Some(context) = self.contexts.lose(&digest, since)
             && let Some(logged) = context.logged
         {
             self.dirty.remove(&(logged.frame, logged.order));
+            self.replaced.push_back((since, logged.frame));
         }
     }
 
     /// A snapshot stands in the log; the records that refer to it come with the same change.
     pub(crate) fn keep_context(&mut self, digest: Digest, bytes: usize, logged: Logged) {
-        let swept = self.contexts.swept.remove(&digest);
+        let swept = self.contexts.swept.remove(&digest).is_some();
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let context = self.contexts.all.entry(digest).or_default();
         if let Some(old) = context.logged.take() {
             self.dirty.remove(&(old.frame, old.order));
+            self.replaced.push_back((logged.frame, old.frame));
         }
         if context.references == 0 {
             context.bytes = bytes;
@@ -467,10 +475,28 @@ impl<F: Fs> State<F> {
                 dirty.remove(&(logged.frame, logged.order));
             }
             if context.filed {
-                swept.insert(*digest);
+                swept.insert(*digest, 0);
             }
             false
         });
+    }
+
+    /// Frames before this are on the disk: what they replaced is needed no more.
+    pub(crate) fn reaches(&mut self, durable: u64) {
+        self.durable = durable;
+        while let Some((by, _)) = self.replaced.front()
+            && *by < durable
+        {
+            self.replaced.pop_front();
+        }
+    }
+
+    /// Frames before this are not needed for what is durable. What was replaced by a frame that is not is
+    /// all that a crash would leave of it.
+    pub(crate) fn free(&self) -> u64 {
+        let waits = self.dirty.first_key_value().map(|((frame, _), _)| *frame);
+        let replaced = self.replaced.iter().map(|(_, frame)| *frame);
+        replaced.chain(waits).fold(self.durable, u64::min)
     }
 
     /// Nothing more is accepted, and whoever waits learns that it can't be told.

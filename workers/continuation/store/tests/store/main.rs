@@ -2,9 +2,9 @@
 #![forbid(unsafe_code)]
 
 mod basics;
-
 mod migration;
 mod real;
+mod staged;
 
 use continuation_record::Record;
 use continuation_store::fs::{Fs, SimFs, World};
