@@ -393,6 +393,17 @@ impl Daemon {
         Ok(self.monoctl().args(arguments).output()?)
     }
 
+    /// Changes the configuration's file, for the next reload.
+    ///
+    /// # Errors
+    /// When it can't be read or written.
+    pub fn configure(&self, change: impl FnOnce(&mut Value)) -> Result<()> {
+        let file = self.folder().join("mono-agent.config.json");
+        let mut config = serde_json::from_slice(&std::fs::read(&file)?)?;
+        change(&mut config);
+        Ok(std::fs::write(&file, config.to_string())?)
+    }
+
     /// Runs a command with these bytes on its standard input.
     ///
     /// # Errors

@@ -31,7 +31,11 @@ impl Stub {
     /// # Errors
     /// When it can't be started.
     pub fn start(gateway: &Path, server: &str) -> Result<Self> {
-        let mut child = command(gateway, server)
+        Self::of(command(gateway, server))
+    }
+
+    fn of(mut command: Command) -> Result<Self> {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
@@ -55,7 +59,15 @@ impl Stub {
     /// # Errors
     /// When the server is not there.
     pub fn greet(gateway: &Path, server: &str) -> Result<Self> {
-        let mut stub = Self::start(gateway, server)?;
+        Self::greeting(command(gateway, server))
+    }
+
+    /// As [`Stub::greet`], with a command of its own.
+    ///
+    /// # Errors
+    /// When the server is not there.
+    pub fn greeting(command: Command) -> Result<Self> {
+        let mut stub = Self::of(command)?;
         let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": { "name": "test", "version": "1" } });
         let answer = stub.ask("initialize", &params)?;

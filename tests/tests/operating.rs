@@ -10,6 +10,7 @@ use mono_tests::model::{Model, bash};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::Output;
+use std::time::{Duration, Instant};
 
 /// The processes of the always-on roles.
 fn processes(daemon: &Daemon) -> BTreeMap<String, i64> {
@@ -44,10 +45,7 @@ fn open(daemon: &Daemon, conversation: &str) {
 
 /// Changes the configuration's file.
 fn configure(daemon: &Daemon, change: impl FnOnce(&mut Value)) {
-    let file = daemon.folder().join("mono-agent.config.json");
-    let mut config = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    change(&mut config);
-    std::fs::write(&file, config.to_string()).unwrap();
+    daemon.configure(change).unwrap();
 }
 
 fn text(output: &Output) -> String {
@@ -144,6 +142,46 @@ fn a_drained_worker_finishes_its_turn_and_stays_away_until_it_is_unparked() {
     );
     assert_eq!(late.finish().unwrap().text(), "b is done");
     daemon.wait_healthy().unwrap();
+}
+
+#[test]
+fn a_worker_that_exits_at_once_is_braked_and_the_others_serve() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    setup.config["metrics"] = json!({ "enabled": true, "port": 0 });
+    let setup = setup.own_programs().unwrap();
+    let metrics = setup.folder().join("programs/mono-metrics");
+    std::fs::remove_file(&metrics).unwrap();
+    std::fs::copy("/bin/false", &metrics).unwrap();
+    let begun = Instant::now();
+    let mut daemon = setup.launch().unwrap();
+    let of_metrics = |status: &Value| -> Value {
+        let mut workers = status["workers"].as_array().unwrap().iter();
+        workers.find(|w| w["role"] == "metrics").unwrap().clone()
+    };
+    let serve = |status: &Value| {
+        let workers = status["workers"].as_array().unwrap().iter();
+        let mut others = workers.filter(|w| w["role"] != "metrics" && w["role"] != "run");
+        others.all(|w| w["state"] == "serving")
+    };
+    daemon.wait_until("the others serve", serve).unwrap();
+    let before = processes(&daemon);
+    let again = |status: &Value| of_metrics(status)["restarts"].as_u64() >= Some(4);
+    daemon.wait_until("its fourth end", again).unwrap();
+    // 400 ms, then twice as long each time: no more than ten in a minute, which then park it.
+    assert!(begun.elapsed() >= Duration::from_millis(400 + 800 + 1_600));
+    let status = daemon.status().unwrap();
+    let worker = of_metrics(&status);
+    assert_eq!(status["ok"], false, "{status}");
+    assert!(
+        worker["last_line"]
+            .as_str()
+            .unwrap()
+            .contains("exited with 1"),
+        "{worker}"
+    );
+    assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
+    assert_eq!(processes(&daemon), before);
 }
 
 #[test]

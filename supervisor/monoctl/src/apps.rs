@@ -133,17 +133,27 @@ fn list(page: &Value, screen: &mut Screen) -> Result<(), CtlError> {
     }
 }
 
-/// A value's fields, one a line; what is nested, as JSON.
+/// A value's fields, one a line, those of a field below it by both names; lists as JSON.
 fn fields(value: &Value, screen: &mut Screen) -> Result<(), CtlError> {
     let mut rows = Rows::new(&["FIELD", "VALUE"]);
     for (key, value) in value.as_object().into_iter().flatten() {
-        let shown = match key.as_str() {
-            "createdAt" | "expiresAt" => at(value),
-            _ => text(value),
-        };
-        rows.push([key.clone(), shown]);
+        match value {
+            Value::Object(below) if !below.is_empty() => {
+                for (name, value) in below {
+                    rows.push([format!("{key}.{name}"), text(value)]);
+                }
+            }
+            _ => rows.push([key.clone(), field(key, value)]),
+        }
     }
     screen.line(&rows.text())
+}
+
+fn field(key: &str, value: &Value) -> String {
+    match key {
+        "createdAt" | "expiresAt" => at(value),
+        _ => text(value),
+    }
 }
 
 fn closed(value: &Value, screen: &mut Screen) -> Result<(), CtlError> {
@@ -242,6 +252,24 @@ mod tests {
             "{text}"
         );
         assert!(shown(list, json!({ "apps": [], "usage": {} })).starts_with("no apps"));
+    }
+
+    #[test]
+    fn figures_stand_below_each_other_whoever_counts_them() {
+        let value = json!({ "created": 2, "gateway": { "sessions": 1 }, "refused": [1], "csp": {}, "createdAt": 0 });
+        let text = shown(fields, value);
+        let rows: Vec<Vec<&str>> = (text.lines())
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        for row in [
+            ["created", "2"],
+            ["gateway.sessions", "1"],
+            ["refused", "[1]"],
+            ["csp", "{}"],
+        ] {
+            assert!(rows.iter().any(|found| *found == row), "{row:?}: {text}");
+        }
+        assert!(text.contains("1970-01-01"), "{text}");
     }
 
     #[test]

@@ -124,9 +124,9 @@ pub(crate) enum Command {
         /// Configuration file [default: mono-agent.config.json, /etc/mono/mono-agent.config.json]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// File with environment variables; exported ones are stronger
-        #[arg(long, value_name = "FILE", default_value = ".env")]
-        env_file: PathBuf,
+        /// File with variables that the daemon's environment will have; exported ones are stronger
+        #[arg(long, value_name = "FILE")]
+        env_file: Option<PathBuf>,
     },
     /// Read the profiles that confine the workers
     Policy {
@@ -507,7 +507,7 @@ pub(crate) enum Mcp {
         /// Its name in the configuration
         server: String,
     },
-    /// Count what apps have done since the worker started
+    /// Count what apps and the gateway have done since the worker started
     #[command(after_help = "Example:\n  monoctl mcp stats --json")]
     Stats,
 }
@@ -565,9 +565,9 @@ pub(crate) struct ConfigFile {
     /// Configuration file
     #[arg(long, value_name = "FILE", default_value = "mono-agent.config.json")]
     pub(crate) config: PathBuf,
-    /// File with environment variables; exported ones are stronger
-    #[arg(long, value_name = "FILE", default_value = ".env")]
-    pub(crate) env_file: PathBuf,
+    /// File with variables that the daemon's environment will have; exported ones are stronger
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_file: Option<PathBuf>,
 }
 
 #[cfg(test)]

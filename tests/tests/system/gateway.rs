@@ -1,6 +1,7 @@
 //! Servers of a daemon for agents that are not ours: real clients, a real foreign agent, and those
 //! who have no business there.
 
+use super::gateway_apps::{marker_of, shown, works_in_a_browser};
 use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::RunScope;
 use ipc_proto::settings::{McpServerSettings, McpTransport};
@@ -62,7 +63,7 @@ impl Starter for Stubs {
     }
 }
 
-fn text(answer: &Value) -> &str {
+pub(super) fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"]
         .as_str()
         .unwrap_or_else(|| panic!("{answer}"))
@@ -74,7 +75,7 @@ fn error(answer: &Value) -> &str {
         .unwrap_or_else(|| panic!("{answer}"))
 }
 
-fn fixture(setup: Setup, name: &str, arguments: &[&str]) -> Setup {
+pub(super) fn fixture(setup: Setup, name: &str, arguments: &[&str]) -> Setup {
     let program = programs().join("mcp-fixture");
     setup.server(name, &program, arguments, &[&programs()])
 }
@@ -94,7 +95,7 @@ fn last_words(mut command: Command) -> (bool, String) {
     )
 }
 
-fn servers_of(daemon: &Daemon) -> Vec<i32> {
+pub(super) fn servers_of(daemon: &Daemon) -> Vec<i32> {
     let status = daemon.status().unwrap();
     let all = status["workers"].as_array().cloned().unwrap_or_default();
     let servers = all
@@ -265,6 +266,80 @@ fn stubs_share_a_server_only_where_that_is_declared() {
     }
 }
 
+/// What a shared process is started with comes from the configuration alone, so that two sessions
+/// that have the same one have the same rights.
+#[test]
+fn nothing_of_a_stub_s_own_environment_reaches_its_server_and_a_reload_gives_nobody_an_older_one() {
+    let mut setup = Setup::new().unwrap().everything("e").gateway();
+    setup.config["tools"]["mcpServers"]["e"]["shared"] = json!(true);
+    setup.config["tools"]["mcpServers"]["e"]["env"] = json!({ "DECLARED": "first-value" });
+    let mut daemon = setup.start().unwrap();
+    let mut stubs: Vec<Stub> = (0..2)
+        .map(|n| {
+            let mut command = command(&daemon.gateway(), "e");
+            command
+                .env("DECLARED", "of-the-client")
+                .env("CLIENTS_OWN", n.to_string());
+            Stub::greeting(command).unwrap()
+        })
+        .collect();
+    let environment = |stub: &mut Stub| text(&stub.call("get-env", &json!({})).unwrap()).to_owned();
+    for stub in &mut stubs {
+        let seen = environment(stub);
+        assert!(seen.contains("first-value"), "{seen}");
+        assert!(
+            !seen.contains("of-the-client") && !seen.contains("CLIENTS_OWN"),
+            "{seen}"
+        );
+    }
+    let earlier = servers_of(&daemon);
+    assert_eq!(earlier.len(), 1);
+    daemon
+        .configure(|config| {
+            config["tools"]["mcpServers"]["e"]["env"] = json!({ "DECLARED": "second-value" });
+        })
+        .unwrap();
+    let bridge = daemon.worker("app-bridge").unwrap();
+    daemon.run(&["reload"]).unwrap();
+    daemon.wait_replaced("app-bridge", bridge).unwrap();
+    for stub in &mut stubs {
+        let seen = environment(stub);
+        assert!(
+            seen.contains("second-value") && !seen.contains("first-value"),
+            "{seen}"
+        );
+    }
+    wait_for("the older server is gone", || {
+        let now = servers_of(&daemon);
+        now.len() == 1 && now != earlier
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_server_that_a_reload_made_another_is_refused_until_the_client_begins_anew() {
+    let mut daemon = fixture(Setup::new().unwrap(), "f", &[])
+        .gateway()
+        .start()
+        .unwrap();
+    let mut stub = Stub::greet(&daemon.gateway(), "f").unwrap();
+    stub.ask("tools/list", &json!({})).unwrap();
+    let echo = json!({ "message": "x" });
+    stub.call("echo", &echo).unwrap();
+    daemon
+        .configure(|config| config["tools"]["mcpServers"]["f"]["args"] = json!(["dice"]))
+        .unwrap();
+    let bridge = daemon.worker("app-bridge").unwrap();
+    daemon.run(&["reload"]).unwrap();
+    daemon.wait_replaced("app-bridge", bridge).unwrap();
+    let refused = stub.call("echo", &echo).unwrap();
+    assert!(error(&refused).contains("echo (gone)"), "{refused}");
+    assert!(daemon.log().contains("mcp-gateway.respawn-toolset"));
+    let mut anew = Stub::greet(&daemon.gateway(), "f").unwrap();
+    let listed = anew.ask("tools/list", &json!({})).unwrap();
+    assert!(listed.to_string().contains("roll_dice"), "{listed}");
+}
+
 #[test]
 fn the_socket_is_the_own_users_and_others_are_turned_away() {
     let daemon = fixture(Setup::new().unwrap(), "f", &[])
@@ -388,83 +463,6 @@ fn without_a_gateway_the_stub_says_what_is_missing() {
     assert!(!done && words.contains("tools.mcpServers"), "{words}");
 }
 
-/// The app part of the only thread of the console, with its thread.
-fn shown(console: &Console) -> (String, Value) {
-    let threads = console.get("/threads").unwrap();
-    let threads = threads["threads"].as_array().unwrap();
-    assert_eq!(threads.len(), 1, "{threads:?}");
-    let id = threads[0]["id"].as_str().unwrap().to_owned();
-    let thread = console.get(&format!("/threads/{id}")).unwrap();
-    let messages = thread["messages"].as_array().unwrap().clone();
-    (id, messages.last().unwrap()["parts"][0].clone())
-}
-
-fn marker_of(text: &str) -> &str {
-    let begin = text
-        .find("[mono-mcp-app:")
-        .unwrap_or_else(|| panic!("{text}"));
-    &text[begin + 14..begin + 46]
-}
-
-#[test]
-fn an_app_of_a_foreign_agent_is_marked_and_shown_in_the_console() {
-    let mut setup = fixture(Setup::new().unwrap(), "dice", &["dice"]).gateway();
-    setup.config["console"] = json!({ "enabled": true, "port": 0 });
-    let daemon = setup.start().unwrap();
-    let mut stub = Stub::greet(&daemon.gateway(), "dice").unwrap();
-    let listed = stub.ask("tools/list", &json!({})).unwrap();
-    let tools = listed["result"]["tools"].as_array().unwrap();
-    let names: Vec<&str> = tools.iter().map(|t| t["name"].as_str().unwrap()).collect();
-    let tool = tools
-        .iter()
-        .find(|t| t["_meta"]["ui"]["resourceUri"].is_string());
-    let tool = tool.unwrap_or_else(|| panic!("{names:?}"))["name"]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let answer = stub.call(&tool, &json!({ "count": 2 })).unwrap();
-    let id = marker_of(text(&answer)).to_owned();
-    assert!(
-        answer["result"]["structuredContent"].is_object() || answer["result"]["content"].is_array()
-    );
-
-    let console = Console::log_in(&daemon).unwrap();
-    let (thread, part) = shown(&console);
-    assert_eq!(
-        (&part["type"], &part["invocationId"]),
-        (&json!("mcp_app"), &json!(id)),
-        "{part}"
-    );
-    let app = part["app"]
-        .as_str()
-        .unwrap()
-        .trim_start_matches("/api/v1")
-        .to_owned();
-    let record = console.get(&app).unwrap();
-    assert_eq!(record["connected"], true, "{record}");
-    assert_eq!(record["input"], json!({ "count": 2 }), "{record}");
-    // What the agent saw has the marker; what the page gets has not.
-    assert!(
-        !record["result"].to_string().contains("mono-mcp-app"),
-        "{record}"
-    );
-
-    // A second one goes to the same thread, another session's to another.
-    stub.call(&tool, &json!({ "count": 3 })).unwrap();
-    let messages = console.get(&format!("/threads/{thread}")).unwrap();
-    assert_eq!(messages["messages"].as_array().unwrap().len(), 2);
-    let mut other = Stub::greet(&daemon.gateway(), "dice").unwrap();
-    other.call(&tool, &json!({ "count": 1 })).unwrap();
-    let threads = console.get("/threads").unwrap();
-    assert_eq!(threads["threads"].as_array().unwrap().len(), 2);
-
-    // With its agent gone the app still shows, and may call for a while.
-    assert_eq!(stub.close().unwrap(), 0);
-    assert_eq!(console.get(&app).unwrap()["connected"], true);
-    let told = daemon.json(&["mcp", "stats"]).unwrap();
-    assert_eq!(told["gateway"]["apps"], 3, "{told}");
-}
-
 /// Runs `codex exec` with its servers behind the stub.
 struct Codex {
     folder: tempfile::TempDir,
@@ -557,8 +555,13 @@ fn codex_uses_servers_behind_the_stub_and_survives_what_is_killed() {
     let rolled = calls[1]["result"]["content"][0]["text"].as_str();
     let id = marker_of(rolled.unwrap_or_else(|| panic!("{calls:?}"))).to_owned();
     let console = Console::log_in(&daemon).unwrap();
-    let (_, part) = shown(&console);
+    let (thread, part) = shown(&console);
     assert_eq!(part["invocationId"], json!(id), "{part}");
+    // The agent has ended; its app opens, and calls its server.
+    assert!(
+        works_in_a_browser(&daemon, &thread),
+        "what the page said is above"
+    );
 
     // A call is under way when its server, and then the whole bridge, is killed; the agent goes on
     // in the same session.

@@ -8,6 +8,8 @@
 mod admin;
 mod admission;
 mod app_endpoint;
+mod app_keeping;
+mod app_operators;
 mod app_servers;
 mod apps;
 mod browser;
@@ -21,6 +23,7 @@ mod continuations;
 mod crashes;
 mod exposition;
 mod gateway;
+mod gateway_apps;
 mod input;
 mod memory;
 mod metrics;
