@@ -17,12 +17,13 @@ pub(crate) fn run(command: Config, screen: &mut Screen) -> Result<u8, CtlError> 
             screen.line(&schema)?;
             Ok(0)
         }
-        Config::Check { file } => match environment(&file.env_file) {
+        Config::Check { file } => match environment(file.env_file.as_deref()) {
             Ok(env) => check(&file, &env, screen),
             Err(errors) => refuse(&errors, screen),
         },
         Config::Show { file } => {
-            match environment(&file.env_file).and_then(|env| mono_config::load(&file.config, &env))
+            match environment(file.env_file.as_deref())
+                .and_then(|env| mono_config::load(&file.config, &env))
             {
                 Ok(loaded) => show(&loaded, screen),
                 Err(errors) => refuse(&errors, screen),
@@ -31,12 +32,16 @@ pub(crate) fn run(command: Config, screen: &mut Screen) -> Result<u8, CtlError> 
     }
 }
 
-/// The process's environment; a variable that is not UTF-8 can't be one of ours.
-pub(crate) fn environment(env_file: &Path) -> Result<Env, Errors> {
+/// The process's environment, which is what a daemon reads too, and what a file adds that somebody named.
+/// None is read unasked: in an agent's folder the agent may have written it. A variable that is not
+/// UTF-8 can't be one of ours.
+pub(crate) fn environment(env_file: Option<&Path>) -> Result<Env, Errors> {
     let mut env: Env = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    mono_config::read_env_file(env_file, &mut env)?;
+    if let Some(file) = env_file {
+        mono_config::read_env_file(file, &mut env)?;
+    }
     Ok(env)
 }
 

@@ -75,7 +75,7 @@ async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {
         Command::Reload { exec: false } => reload::run(socket, screen).await,
         Command::Reload { exec: true } => upgrade::run(socket, screen).await,
         Command::Doctor { config, env_file } => {
-            doctor::run(socket, config.as_deref(), &env_file, screen).await
+            doctor::run(socket, config.as_deref(), env_file.as_deref(), screen).await
         }
         Command::Policy { command } => profile::run(socket, command, screen).await,
         Command::Top { once } => top::run(socket, once, screen).await,

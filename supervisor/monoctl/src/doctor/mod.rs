@@ -73,7 +73,7 @@ impl Finding {
 pub(crate) async fn run(
     socket: Option<&Path>,
     config: Option<&Path>,
-    env_file: &Path,
+    env_file: Option<&Path>,
     screen: &mut Screen,
 ) -> Result<u8, CtlError> {
     let (mut findings, loaded) = place::configuration(config, env_file);

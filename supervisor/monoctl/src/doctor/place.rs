@@ -15,7 +15,7 @@ const USUAL: [&str; 2] = ["mono-agent.config.json", "/etc/mono/mono-agent.config
 /// Checks the configuration; gives it when it can be used.
 pub(super) fn configuration(
     named: Option<&Path>,
-    env_file: &Path,
+    env_file: Option<&Path>,
 ) -> (Vec<Finding>, Option<Loaded>) {
     const CHECK: &str = "config";
     let usual = || USUAL.into_iter().map(Path::new).find(|path| path.exists());
@@ -266,11 +266,10 @@ mod tests {
     fn a_configuration_that_was_named_must_be_there_and_right() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("c.json");
-        let none = folder.path().join(".env");
-        let (findings, loaded) = configuration(Some(&file), &none);
+        let (findings, loaded) = configuration(Some(&file), None);
         assert!(findings[0].state == State::Missing && loaded.is_none());
         std::fs::write(&file, r#"{"runtime": {"modle": 1}}"#).unwrap();
-        let (findings, _) = configuration(Some(&file), &none);
+        let (findings, _) = configuration(Some(&file), None);
         assert!(findings[0].detail.contains("runtime.modle"), "{findings:?}");
         assert!(
             findings[0]
@@ -283,7 +282,7 @@ mod tests {
         let good =
             r#"{"runtime": {"model": "demo:scripted"}, "context": {"identityPath": "ID.md"}}"#;
         std::fs::write(&file, good).unwrap();
-        let (findings, loaded) = configuration(Some(&file), &none);
+        let (findings, loaded) = configuration(Some(&file), None);
         assert_eq!(findings[0].state, State::Ok, "{findings:?}");
         assert!(loaded.is_some());
     }

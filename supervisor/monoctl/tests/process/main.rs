@@ -441,6 +441,18 @@ fn a_configuration_is_checked_and_shown_without_a_daemon() {
         serde_json::from_str::<Value>(&out(&schema)).unwrap()["properties"]["runtime"].is_object()
     );
 
+    // What the agent could have left here is read only when somebody says so.
+    std::fs::write(folder.path().join(".env"), "MONO_AGENT_MAX_TURNS=77\n").unwrap();
+    let show = |more: &[&str]| {
+        let example = example();
+        out(&here(
+            &[&["config", "show", "--config", &example], more].concat(),
+        ))
+    };
+    assert!(!show(&[]).contains("77"), "{}", show(&[]));
+    let named = show(&["--env-file", ".env"]);
+    assert!(named.contains("77") && named.contains("[env]"), "{named}");
+
     std::fs::write(
         folder.path().join("mono-agent.config.json"),
         "{\"runtime\": {\"modle\": 1}}",
