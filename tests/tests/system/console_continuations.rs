@@ -70,12 +70,20 @@ impl Stage {
     /// A continuation of which nobody knows whether it was posted: its receiver had it, and the
     /// channel died before the receiver answered.
     fn unknown(&mut self, task: &str) -> String {
+        let delivered = || {
+            self.daemon
+                .log()
+                .matches("the result was delivered")
+                .count()
+        };
+        let before = delivered();
         invoke(
             &self.daemon,
             &format!("{} [[mock:text begun]]", start(task)),
         );
-        // That is the turn's own answer.
+        // That is the turn's own answer. Once it is answered itself, nothing but ours is held.
         self.receiver.next().unwrap();
+        wait_for("the turn's own answer has arrived", || delivered() > before).unwrap();
         let id = self.claim(task);
         let (word, held) = channel();
         self.receiver.hold(held);
