@@ -46,6 +46,14 @@ impl Process {
         Ok(std::fs::read_dir(self.0.join("fd"))?.count())
     }
 
+    /// Bytes that are resident now. Also of a process whose descriptors nobody may list.
+    ///
+    /// # Errors
+    /// When the process is gone.
+    pub fn resident(&self) -> io::Result<u64> {
+        self.status("VmRSS")
+    }
+
     /// Remembers where the process stands, and starts its peak anew.
     ///
     /// # Errors
@@ -54,7 +62,7 @@ impl Process {
         // 5: the peak becomes what is resident now (proc_pid_clear_refs(5)).
         std::fs::write(self.0.join("clear_refs"), "5")?;
         Ok(Mark {
-            resident: self.status("VmRSS")?,
+            resident: self.resident()?,
             descriptors: self.descriptors()?,
         })
     }

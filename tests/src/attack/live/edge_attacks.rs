@@ -61,6 +61,7 @@ pub(super) const ATTACKS: &[Attack] = &[
             EdgeName::Artifact => (0x0302, 0x0303),
             EdgeName::Egress => (0x0401, 0x0402),
             EdgeName::AppBridge => (0x0501, 0x0502),
+            EdgeName::Continuation => (0x0902, 0x0903),
             _ => (0x0602, 0x0603),
         };
         e.say(&packet(kind, 1, 0, e.body(other)))?;
@@ -151,6 +152,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         let kind = match e.name {
             EdgeName::Store => 0x0201,
             EdgeName::Artifact => 0x0302,
+            EdgeName::Continuation => 0x0903,
             EdgeName::Events => 0x0601,
             _ => return Ok(Expect::Untried),
         };
@@ -161,6 +163,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     attack("end-twice", |e| {
         let kind = match e.name {
             EdgeName::Artifact => 0x0303,
+            EdgeName::Continuation => 0x0905,
             EdgeName::Events => 0x060d,
             _ => return Ok(Expect::Untried),
         };
@@ -173,6 +176,8 @@ pub(super) const ATTACKS: &[Attack] = &[
         let kinds: &[u16] = match e.name {
             EdgeName::Store => &[0x0202],
             EdgeName::Artifact => &[0x0302, 0x0301],
+            // Settled before it is pinned.
+            EdgeName::Continuation => &[0x0904],
             EdgeName::Events => &[0x0602],
             _ => return Ok(Expect::Untried),
         };

@@ -1,18 +1,18 @@
 //! A hostile run against the owners it was given channels to, and against the channel worker that
-//! reads its events. The person's message names the attack, which is made on all channels at once,
-//! and the file in the workspace that takes what came of it.
+//! reads its events: each attack is made on all channels at once.
 
 use crate::attack::live::edge_attacks::ATTACKS;
+use crate::attack::live::order::Order;
 use crate::attack::live::wire::{Heard, Said, Wire, packet};
-use crate::attack::live::worker::{Session, report};
+use crate::attack::live::worker::Session;
 use crate::fuzz::packet::Seeds;
 use anyhow::{Context as _, Result, bail, ensure};
 use ipc_proto::Body;
 use ipc_proto::Role;
-use ipc_proto::chat::{Block, ChatMessage, ChatRole, ModelRequest};
+use ipc_proto::chat::{ChatMessage, ChatRole, ModelRequest};
 use ipc_proto::edges::artifact::{Request as Artifact, Root};
-use ipc_proto::edges::control::{EdgeName, ToWorker};
-use ipc_proto::edges::{egress, events, store};
+use ipc_proto::edges::control::EdgeName;
+use ipc_proto::edges::{continuation, egress, events, store};
 use ipc_proto::frame::Header;
 use ipc_proto::message::Message;
 use ipc_proto::table::{FAULT, Guard, RULES};
@@ -66,13 +66,17 @@ pub struct Attack {
 }
 
 /// The channels of a run by the name of who is at the other end.
-pub const COLUMNS: [(EdgeName, &str); 5] = [
+pub const COLUMNS: [(EdgeName, &str); 6] = [
     (EdgeName::Store, "store"),
     (EdgeName::Artifact, "artifact"),
     (EdgeName::Egress, "egress"),
     (EdgeName::AppBridge, "app-bridge"),
+    (EdgeName::Continuation, "continuation"),
     (EdgeName::Events, "channel-openai"),
 ];
+
+/// Who is at the other end of its control channel.
+pub const SUPERVISOR: &str = "monod";
 
 /// A file that could be published.
 pub(super) const INSIDE: &str = "inside.txt";
@@ -160,6 +164,7 @@ impl Edge<'_> {
                 (request.kind(), request.encode()?)
             }
             EdgeName::AppBridge => (0x0501, self.body(0x0501).to_vec()),
+            EdgeName::Continuation => (0x0902, self.body(0x0902).to_vec()),
             _ => (0x0602, self.body(0x0602).to_vec()),
         };
         Ok(packet(kind, 1, 0, &body))
@@ -179,6 +184,7 @@ impl Edge<'_> {
             EdgeName::Artifact => 0x0302,
             EdgeName::Egress => 0x0402,
             EdgeName::AppBridge => 0x0501,
+            EdgeName::Continuation => 0x0902,
             _ => 0x0602,
         }
     }
@@ -190,6 +196,7 @@ impl Edge<'_> {
             EdgeName::Artifact => 0x0301,
             EdgeName::Egress => 0x0401,
             EdgeName::AppBridge => 0x0502,
+            EdgeName::Continuation => 0x0903,
             _ => 0x060b,
         }
     }
@@ -223,6 +230,13 @@ impl Edge<'_> {
                     tool: "none".into(),
                     arguments: body,
                 };
+                (request.kind(), request.encode()?)
+            }
+            EdgeName::Continuation => {
+                // In its turn, as above.
+                self.say(&packet(0x0902, 1, 0, self.body(0x0902)))?;
+                self.wire.hear(WITHIN)?;
+                let request = continuation::Request::Pin { origin: body };
                 (request.kind(), request.encode()?)
             }
             EdgeName::Events => {
@@ -288,40 +302,22 @@ impl Edge<'_> {
 /// # Errors
 /// When the supervisor doesn't do its part.
 pub fn serve(session: &mut Session) -> Result<()> {
-    session.greet()?;
-    session.handed.clear();
-    session.become_ready()?;
-    let Some((_, message, mut fds)) = session.next_but_ping()? else {
+    let Some(mut order) = Order::taken(session)? else {
         return Ok(());
     };
-    let ToWorker::Assign { input, edges, .. } = message else {
-        bail!("expected a run, got {message:?}");
-    };
-    let input: ipc_proto::edges::control::TurnInput = input.unpack_json(&mut fds, 1 << 20)?;
-    let text = input.content.iter().find_map(|block| match block {
-        Block::Text { text } => Some(text.clone()),
-        _ => None,
-    });
-    let text = text.unwrap_or_default();
-    let (name, told) = text.split_once(' ').context("no order")?;
-    let wires: BTreeMap<&str, (EdgeName, Wire)> = edges
+    let wires: BTreeMap<&str, (EdgeName, Wire)> = std::mem::take(&mut order.channels)
         .into_iter()
-        .zip(fds)
         .filter_map(|(edge, fd)| {
             let column = COLUMNS.iter().find(|(known, _)| *known == edge)?;
             Some((column.1, (edge, Wire::new(fd))))
         })
         .collect();
-    report(&format!("made {name}"));
-    let outcomes = attacked(name, &wires, &session.seeds)?;
+    let outcomes = attacked(&order.name, &wires, &session.seeds)?;
     let words: Vec<_> = outcomes
         .iter()
         .map(|(who, what)| format!("{who}={what}"))
         .collect();
-    // The last line of a process that ends may be lost; a file in the workspace is not.
-    let whole = format!("{told}.whole");
-    fs::write(told, words.join(" "))?;
-    Ok(fs::rename(told, whole)?)
+    order.tell(&words.join(" "))
 }
 
 /// What an answer says.

@@ -2,12 +2,14 @@
 
 use crate::attack::live::sessions::{libexec, outcome, setup, until};
 use crate::attack::live::worker::MARK;
-use crate::attack::live::{AFTERWARDS, Outcomes, edges};
+use crate::attack::live::{AFTERWARDS, Outcomes, edges, order};
 use crate::attack::outcome::Outcome;
 use crate::daemon::Daemon;
 use crate::fuzz::measure::{Mark, Process};
 use crate::http;
+use crate::work::let_claim;
 use anyhow::{Context as _, Result};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -15,8 +17,14 @@ use std::time::{Duration, Instant};
 
 /// The supervisor may grow by so much: what its allocator keeps after many workers came and went.
 const GROWTH: u64 = 12 << 20;
-/// How much slower others may be, beside twice as slow: two processors are shared with everything.
-const SLACK: Duration = Duration::from_millis(15);
+/// How much slower others may be, beside twice as slow: so long a processor may be with somebody else.
+const SLACK: Duration = Duration::from_millis(3);
+/// A machine that does something else for a moment is no attack: so often it is measured again.
+const TRIES: usize = 5;
+/// A message of the supervisor's own, which ends a run that says it.
+const KIND: &str = "kind-0104-ping";
+/// The attack on the supervisor during which others must go on answering.
+const ANSWERING: &str = "pongs-without-a-ping";
 /// Requests of a measurement.
 const SAMPLES: usize = 15;
 
@@ -25,7 +33,6 @@ struct Before {
     process: Process,
     mark: Mark,
     workers: Vec<(String, i32)>,
-    latency: Duration,
 }
 
 impl Before {
@@ -36,7 +43,6 @@ impl Before {
             .map(|role| Ok(((*role).to_owned(), daemon.worker(role)?)))
             .collect::<Result<_>>()?;
         Ok(Self {
-            latency: latency(daemon)?,
             mark: process.mark()?,
             process,
             workers,
@@ -47,7 +53,7 @@ impl Before {
     fn compared(
         &self,
         daemon: &mut Daemon,
-        meanwhile: Meanwhile,
+        meanwhile: &Meanwhile,
     ) -> Result<BTreeMap<String, Outcome>> {
         let odd = |words: String| Outcome::Odd(words.replace(char::is_whitespace, "_"));
         let mut all = BTreeMap::new();
@@ -88,12 +94,14 @@ impl Before {
             AFTERWARDS[3],
             (!answers.status.success()).then(|| "the store does not answer".to_owned()),
         );
-        let (bound, took) = (self.latency * 2 + SLACK, meanwhile.latency);
+        let Meanwhile { usual, latency, .. } = meanwhile;
         note(
             AFTERWARDS[4],
-            (took > bound).then(|| format!("{took:?} after {:?}", self.latency)),
+            meanwhile
+                .is_slow()
+                .then(|| format!("{latency:?} after {usual:?}")),
         );
-        note(AFTERWARDS[5], meanwhile.large_answer);
+        note(AFTERWARDS[5], meanwhile.large_answer.clone());
         Ok(all)
     }
 }
@@ -114,7 +122,11 @@ fn latency(daemon: &Daemon) -> Result<Duration> {
 /// A hostile run, attack by attack, against the owners of its channels and the channel worker.
 pub(super) fn edges(programs: &Path) -> Result<Outcomes> {
     let libexec = libexec(programs, &["mono-run"])?;
-    let mut daemon = setup(&libexec, "run-by-order")?.start()?;
+    let mut setup = setup(&libexec, "run-by-order")?;
+    // A server that may claim, and that nobody reaches: for it the run gets a channel to its owner.
+    setup.config["tools"]["mcpServers"]["claims"] = json!({ "url": "http://127.0.0.1:9/mcp" });
+    let_claim(&mut setup, &["claims"])?;
+    let mut daemon = setup.start()?;
     let api = daemon.api()?;
     let mut all = Outcomes::new();
     // Whatever is made lazily is made.
@@ -126,22 +138,13 @@ pub(super) fn edges(programs: &Path) -> Result<Outcomes> {
     let mut meanwhile = Meanwhile::default();
     for (name, turn) in edges::names().into_iter().zip(3..) {
         let words = match name.as_str() {
-            edges::FLOODING => {
-                // Until a quiet moment shows that it isn't the flood, but not for ever.
-                let mut tries = 0;
-                loop {
-                    let (words, measured) =
-                        while_held(&daemon, &api, &name, turn + tries * 1_000, "made ", latency)?;
-                    meanwhile.latency = measured;
-                    tries += 1;
-                    if measured <= before.latency * 2 + SLACK || tries == 3 {
-                        break words;
-                    }
-                }
-            }
+            edges::FLOODING => during(&daemon, &mut meanwhile, |daemon, again| {
+                run(daemon, &api, &name, turn + again * 1_000)
+            })?,
             edges::IN_FLIGHT => {
-                let (words, answer) =
-                    while_held(&daemon, &api, &name, turn, "holds ", large_answer)?;
+                let (words, answer) = while_held(&daemon, "holds ", large_answer, |daemon| {
+                    run(daemon, &api, &name, turn)
+                })?;
                 meanwhile.large_answer = answer;
                 words
             }
@@ -154,13 +157,57 @@ pub(super) fn edges(programs: &Path) -> Result<Outcomes> {
                 .insert(name.clone(), outcome(Some(what)));
         }
     }
-    let afterwards = before.compared(&mut daemon, meanwhile)?;
+    let afterwards = before.compared(&mut daemon, &meanwhile)?;
     for who in owners {
         all.entry(who.to_owned())
             .or_default()
             .extend(afterwards.clone());
     }
     Ok(all)
+}
+
+/// A hostile run, attack by attack, against the supervisor over its control channel.
+pub(super) fn supervisor(programs: &Path) -> Result<Outcomes> {
+    let libexec = libexec(programs, &["mono-run"])?;
+    let mut daemon = setup(&libexec, "control-by-order")?.start()?;
+    let api = daemon.api()?;
+    for turn in 0..3 {
+        ended_or_told(&daemon, &api, KIND, turn)?;
+    }
+    let owners = [
+        "store",
+        "artifact",
+        "egress",
+        "app-bridge",
+        "channel-openai",
+    ];
+    let before = Before::of(&daemon, &owners)?;
+    let mut meanwhile = Meanwhile::default();
+    let mut all = BTreeMap::new();
+    for (name, turn) in order::control_names().zip(3..) {
+        let outcome = if name == ANSWERING {
+            during(&daemon, &mut meanwhile, |daemon, again| {
+                ended_or_told(daemon, &api, &name, turn + again * 1_000)
+            })?
+        } else {
+            ended_or_told(&daemon, &api, &name, turn)?
+        };
+        all.insert(name, outcome);
+    }
+    all.extend(before.compared(&mut daemon, &meanwhile)?);
+    Ok(Outcomes::from([(edges::SUPERVISOR.to_owned(), all)]))
+}
+
+/// One turn with this attack: what the run tells of it, or that it was ended without a word.
+fn ended_or_told(daemon: &Daemon, api: &str, name: &str, turn: usize) -> Result<Outcome> {
+    let told = format!("told-{turn}");
+    let answer = http::complete(api, &format!("attack-{turn}"), &format!("{name} {told}"))?;
+    anyhow::ensure!(answer.status >= 500, "{name}: {}", answer.status);
+    let whole = daemon.workspace().join(format!("{told}.whole"));
+    Ok(match fs::read_to_string(&whole) {
+        Ok(words) => outcome(words.split_once('=').map(|(_, what)| what)),
+        Err(_) => Outcome::Ended,
+    })
 }
 
 /// One turn with this attack; what the run tells of it.
@@ -172,34 +219,60 @@ fn run(daemon: &Daemon, api: &str, name: &str, turn: usize) -> Result<String> {
     until(daemon, name, |_| fs::read_to_string(&whole).ok())
 }
 
-/// Looks at something while an attack is held up, from its line with this word on.
-fn while_held<T>(
+/// Measures what others notice of an attack, which is made again as long as it seems much; what came
+/// of it.
+fn during<A: Send>(
     daemon: &Daemon,
-    api: &str,
-    name: &str,
-    turn: usize,
+    meanwhile: &mut Meanwhile,
+    attack: impl Fn(&Daemon, usize) -> Result<A> + Sync,
+) -> Result<A> {
+    let mut again = 0;
+    loop {
+        meanwhile.usual = latency(daemon)?;
+        let (came, measured) = while_held(daemon, "made ", latency, |d| attack(d, again))?;
+        meanwhile.latency = measured;
+        again += 1;
+        if !meanwhile.is_slow() || again == TRIES {
+            return Ok(came);
+        }
+    }
+}
+
+/// Looks at something while an attack goes on, from its line with this word on.
+fn while_held<A: Send, T>(
+    daemon: &Daemon,
     word: &str,
     look: impl Fn(&Daemon) -> Result<T>,
-) -> Result<(String, T)> {
+    attack: impl FnOnce(&Daemon) -> Result<A> + Send,
+) -> Result<(A, T)> {
     let seen = daemon.log().len();
     std::thread::scope(|scope| {
-        let held = scope.spawn(|| run(daemon, api, name, turn));
+        let held = scope.spawn(|| attack(daemon));
         let line = format!("{MARK} {word}");
-        until(daemon, name, |log| {
+        until(daemon, word, |log| {
             log.get(seen..)?.contains(&line).then_some(())
         })?;
         let looked = look(daemon)?;
-        let words = held.join();
-        let words = words.map_err(|_| anyhow::anyhow!("{name} panicked"))??;
-        Ok((words, looked))
+        let held = held.join();
+        let held = held.map_err(|_| anyhow::anyhow!("the attack panicked"))??;
+        Ok((held, looked))
     })
 }
 
-/// What was seen while an attack was held up.
+/// What was seen while an attack went on.
 #[derive(Debug, Default)]
 struct Meanwhile {
+    /// A request's time just before.
+    usual: Duration,
+    /// And then.
     latency: Duration,
     large_answer: Option<String>,
+}
+
+impl Meanwhile {
+    fn is_slow(&self) -> bool {
+        self.latency > self.usual * 2 + SLACK
+    }
 }
 
 /// An answer of the store that doesn't fit a packet and comes as a descriptor; what is wrong.

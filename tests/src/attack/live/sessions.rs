@@ -7,6 +7,7 @@ use crate::attack::outcome::Outcome;
 use crate::daemon::{Daemon, Setup, wait_for};
 use crate::model::Model;
 use crate::processes::below;
+use crate::work::let_claim;
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -18,12 +19,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// The programs that a daemon starts by way of its launcher.
-const WORKERS: [&str; 7] = [
+const WORKERS: [&str; 8] = [
     "mono-store",
     "mono-artifact",
     "mono-egress",
     "mono-app-bridge",
     "mono-channel",
+    "mono-continuation",
     "mono-metrics",
     "mono-run",
 ];
@@ -39,10 +41,7 @@ const FEW: usize = 16;
 /// A folder of programs with the hostile one in place of some.
 pub(super) fn libexec(programs: &Path, hostile: &[&str]) -> Result<TempDir> {
     let folder = TempDir::with_prefix("mono-libexec-")?;
-    for name in WORKERS
-        .into_iter()
-        .chain(["mono-launch", "mono-continuation"])
-    {
+    for name in WORKERS.into_iter().chain(["mono-launch"]) {
         let of = if hostile.contains(&name) {
             "attack-worker"
         } else {
@@ -59,6 +58,14 @@ pub(super) fn setup(libexec: &TempDir, attack: &str) -> Result<Setup> {
         .argument("--libexec")
         .argument(&folder)
         .environment("MONO_LOG", &format!("info,{TARGET}{attack}=info")))
+}
+
+/// Has the daemon start what it doesn't without being told.
+fn with_every_role(setup: &mut Setup) -> Result<()> {
+    for key in ["console", "webhook", "metrics"] {
+        setup.config[key] = json!({ "enabled": true, "port": 0 });
+    }
+    let_claim(setup, &[])
 }
 
 /// The lines of a worker that the supervisor has logged, with their levels.
@@ -117,7 +124,7 @@ fn until_in<T>(
 pub(super) fn control(programs: &Path, attack: &Attack) -> Result<Outcomes> {
     let libexec = libexec(programs, &WORKERS)?;
     let mut setup = setup(&libexec, attack.name)?;
-    setup.config["metrics"] = json!({ "enabled": true, "port": 0 });
+    with_every_role(&mut setup)?;
     let mut daemon = setup.launch()?;
     let pid = daemon.pid();
     let mut all = Outcomes::new();
@@ -219,7 +226,7 @@ pub(super) fn search(programs: &Path) -> Result<Outcomes> {
     fs::write(folder.join("model.key"), &canaries.key)?;
     fs::set_permissions(folder.join("model.key"), PermissionsExt::from_mode(0o600))?;
     setup.config["providers"]["test"]["apiKeyFile"] = json!("model.key");
-    setup.config["metrics"] = json!({ "enabled": true, "port": 0 });
+    with_every_role(&mut setup)?;
     // Somewhere in the configuration, where no worker has a use for it.
     let unused = format!("https://{}.invalid/v1", canaries.configuration);
     setup.config["providers"]["unused"] = json!({ "baseUrl": unused, "wire": "openai-chat" });

@@ -3,7 +3,7 @@
 
 use crate::attack::live::control::{self, ready};
 use crate::attack::live::wire::{Heard, Said, Wire};
-use crate::attack::live::{bridge, channel, edges, secrets};
+use crate::attack::live::{bridge, channel, edges, order, secrets};
 use crate::fuzz::packet::Seeds;
 use anyhow::{Context as _, Result, bail};
 use ipc_proto::edges::control::{FromWorker, ToWorker};
@@ -79,6 +79,7 @@ pub fn serve() -> Result<i32> {
     };
     match attack {
         "run-by-order" => edges::serve(&mut session)?,
+        "control-by-order" => order::attack_supervisor(&mut session)?,
         "channel-by-list" => channel::serve(&mut session)?,
         "bridge-by-list" => bridge::serve(&mut session)?,
         "search" => secrets::serve(&mut session)?,
