@@ -25,13 +25,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use worker_kit::{Event, Granted, KitError, Starting};
 
 /// Where the worker's mount namespace shows the state directory.
 const STATE: &str = "/state";
+/// How long the store waits, when a run's channel closes, for the supervisor to say how the run ended,
+/// before it says so itself. Where the supervisor is gone, this worker ends meanwhile and says nothing:
+/// then it was no process of a run that died.
+const SUPERVISOR_FIRST: Duration = Duration::from_millis(250);
 /// Largest failure and append in bytes; what is kept of them is much less.
 const SMALL_BODY: usize = 4 << 20;
 
@@ -83,7 +87,10 @@ impl Desk {
     }
 
     /// A run whose channel is closed can't say any more how it ended.
-    fn let_go(&self, run: &RunId) {
+    async fn let_go(&self, run: &RunId) {
+        if self.with(|store| store.is_running(run)) == Ok(true) {
+            tokio::time::sleep(SUPERVISOR_FIRST).await;
+        }
         match self.with(|store| match store.interrupt(run, WORKER_LOST, now()) {
             Err(StoreError::UnknownRun(_)) => Ok(None),
             other => other.map(Some),
@@ -218,7 +225,7 @@ pub async fn serve(desk: &Desk, fd: OwnedFd, peer: Peer, mut revoked: oneshot::R
         },
     }
     if let Some(scope) = &peer.run {
-        desk.let_go(&scope.run);
+        desk.let_go(&scope.run).await;
     }
     if peer.role == Role::ChannelConsole {
         desk.let_replies_go(lease);

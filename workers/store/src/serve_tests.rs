@@ -244,6 +244,24 @@ async fn a_turn_over_the_wire() {
 }
 
 #[tokio::test]
+async fn a_run_that_ends_with_the_supervisor_is_left_to_the_next_start() {
+    let bench = bench();
+    let lost = bench.run("r1", "c");
+    lost.begin().await;
+    // Its end is seen, and then the supervisor's, with which the worker drops all that it serves.
+    drop(lost.client);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    lost.served.abort();
+    assert!(lost.served.await.unwrap_err().is_cancelled());
+    assert_eq!(bench.status("r1"), Some(("running".into(), None)));
+    bench.desk.with(|store| store.sweep(2)).unwrap();
+    let ended = Some(("interrupted".into(), Some("process_death".into())));
+    assert_eq!(bench.status("r1"), ended);
+}
+
+#[tokio::test]
 async fn a_run_that_loses_its_channel_is_interrupted_and_its_conversation_goes_on() {
     let mut bench = bench();
     let lost = bench.run("r1", "c");

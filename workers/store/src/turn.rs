@@ -282,6 +282,15 @@ impl Store {
         Ok(swept)
     }
 
+    /// Whether the run began and has not ended.
+    ///
+    /// # Errors
+    /// When the database can't be read.
+    pub(crate) fn is_running(&mut self, run: &RunId) -> Result<bool, StoreError> {
+        let tx = self.db.transaction()?;
+        Ok(find(&tx, run.as_str())?.is_some_and(|row| row.status == Status::Running))
+    }
+
     /// Whether the run became part of the truth.
     ///
     /// # Errors
