@@ -47,6 +47,11 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     start_log();
+    // Whoever starts a daemon may hold signals back, and processes inherit that: it could not be
+    // stopped, and a run's commands could not be either.
+    if let Err(e) = nix::sys::signal::SigSet::empty().thread_set_mask() {
+        tracing::warn!("signals stay as they were found: {e}");
+    }
     match boot::run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {

@@ -3,7 +3,7 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, ToWorker};
 use ipc_proto::link::{LinkReceiver, LinkSender, Payload, pair};
-use ipc_proto::settings::RoleSettings;
+use ipc_proto::settings::{ArtifactSettings, RoleSettings};
 use ipc_proto::table::{Guard, Phase};
 use ipc_proto::{Body, Link, Role, VERSION_MAX};
 use mono_sys::process::{Child, Namespaces, Spawn, pidfd_signal, spawn, wait};
@@ -193,7 +193,7 @@ impl Bed {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn artifact_worker(&self) -> Result<Worker> {
+    fn artifact_worker(&self) -> Result<Worker> {
         let context = Context {
             state: Some(self.at("state")),
             identity: self.identity(Role::Artifact, 0),
@@ -201,6 +201,24 @@ impl Bed {
         };
         let launch = self.compiled(Role::Artifact, context)?;
         self.greeted(Role::Artifact, "mono-artifact", &launch)
+    }
+
+    /// An artifact worker that serves, with room for so many files.
+    ///
+    /// # Errors
+    /// When it can't be started or doesn't do its part of the handshake.
+    pub async fn serving_artifact_worker(&self, max_count: u64) -> Result<Worker> {
+        let mut worker = self.artifact_worker()?;
+        worker.hello().await?;
+        let settings = RoleSettings::Artifact(ArtifactSettings {
+            max_age_days: 365,
+            max_count,
+            dry_run: false,
+            private_paths: Vec::new(),
+        });
+        let descriptors = self.artifact_descriptors()?;
+        worker.welcome(&settings, descriptors).await?;
+        Ok(worker)
     }
 
     fn compiled(&self, role: Role, mut context: Context) -> Result<Launch> {
@@ -256,7 +274,7 @@ impl Bed {
     ///
     /// # Errors
     /// When a folder is gone.
-    pub fn artifact_descriptors(&self) -> Result<Vec<(&'static str, OwnedFd)>> {
+    fn artifact_descriptors(&self) -> Result<Vec<(&'static str, OwnedFd)>> {
         Ok(vec![
             ("state", directory(&self.at("state"))?),
             ("workspace", directory(&self.at("workspace"))?),

@@ -9,7 +9,6 @@ use anyhow::{Result, bail};
 use ipc_proto::edges::artifact::{Artifact, Reply, Request, Root};
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
 use ipc_proto::reply::MAX_PARTS;
-use ipc_proto::settings::{ArtifactSettings, RoleSettings};
 use ipc_proto::{Client, ConversationId, Role, RunId};
 use mono_tests::bench::{Bed, Figure, Samples, Worker, report};
 use std::fs::{self, File};
@@ -39,17 +38,7 @@ fn measure() -> Result<Figure> {
         .build()?;
     let (mut published, mut looped) = (Samples::new(), Samples::new());
     runtime.block_on(async {
-        let mut worker = bed.artifact_worker()?;
-        worker.hello().await?;
-        let settings = RoleSettings::Artifact(ArtifactSettings {
-            max_age_days: 365,
-            max_count: 50_000,
-            dry_run: false,
-            private_paths: Vec::new(),
-        });
-        worker
-            .welcome(&settings, bed.artifact_descriptors()?)
-            .await?;
+        let worker = bed.serving_artifact_worker(50_000).await?;
         fs::create_dir(bed.at("copies"))?;
         let unused = &mut Samples::new();
         for run in 0..WARM_UP + FILES / MAX_PARTS {

@@ -2,12 +2,13 @@
 //!
 //! `landlock-absent` and `landlock-forbidden` answer as a kernel without Landlock, or one where it
 //! is off, does. `user-namespaces` gives the program no right to make any. `writable PATH` mounts a
-//! folder read-only. The program is never user 0, since root needs no user namespace.
+//! folder read-only. `signals` holds all signals back that can be. The program is never user 0, since root needs no user namespace.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context, Result, bail};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::signal::SigSet;
 use policy::seccomp::{Action, Decision, Filter};
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -28,6 +29,7 @@ fn main() -> Result<()> {
             std::fs::write("/proc/sys/user/max_user_namespaces", "0")
                 .context("the limit of user namespaces")?;
         }
+        "signals" => SigSet::all().thread_block()?,
         "writable" => {
             let path = arguments.next().context("which folder?")?;
             own_user_namespace(CloneFlags::CLONE_NEWNS)?;

@@ -98,6 +98,19 @@ fn sigterm_ends_a_turn_that_does_not_finish_within_a_bound() {
 }
 
 #[test]
+fn a_daemon_that_was_started_with_signals_held_back_stops_on_sigterm() {
+    let model = Model::start().unwrap();
+    let setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    let mut daemon = setup.lacking(&["signals"]).start().unwrap();
+    // What a run starts has them, too.
+    let held = bash("grep SigBlk /proc/self/status | grep -c 0000000000000000");
+    let sent = daemon.send("a", &format!("{held} [[mock:echo]]")).unwrap();
+    assert_eq!(sent.text().trim(), "tool said: 1", "{sent:?}");
+    daemon.terminate().unwrap();
+    assert_eq!(daemon.wait_end().unwrap(), 0);
+}
+
+#[test]
 fn monoctl_stop_waits_for_the_end_and_an_idle_daemon_ends_at_once() {
     let model = Model::start().unwrap();
     let mut daemon = Setup::new()
