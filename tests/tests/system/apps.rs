@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const PAGE: &str = "ui://mono-mcp-fixture/dice.html";
 
-fn start(model: &Model, apps: Value) -> Daemon {
+pub(crate) fn start(model: &Model, apps: Value) -> Daemon {
     let mut setup = Setup::new().unwrap().model(model.address(), "openai-chat");
     setup.config["console"] = json!({ "enabled": true, "port": 0 });
     setup.config["apps"] = apps;
@@ -18,11 +18,11 @@ fn start(model: &Model, apps: Value) -> Daemon {
 }
 
 /// An app in a message, and a view of it.
-struct App {
-    browser: Browser,
+pub(crate) struct App {
+    pub(crate) browser: Browser,
     thread: String,
     part: Value,
-    place: String,
+    pub(crate) place: String,
     view: String,
     capability: String,
 }
@@ -34,14 +34,14 @@ fn code(answer: &Answer) -> (u16, String) {
 }
 
 /// The parts of an answer to this message.
-fn parts(browser: &Browser, thread: &str, text: &str) -> Vec<Value> {
+pub(crate) fn parts(browser: &Browser, thread: &str, text: &str) -> Vec<Value> {
     let reply = browser.turn(thread, &json!({ "text": text })).unwrap();
     let message = browser.finished(thread, &reply).unwrap();
     assert_eq!(message["status"], "succeeded", "{message}");
     message["parts"].as_array().unwrap().clone()
 }
 
-fn rolled(browser: &Browser, thread: &str) -> Value {
+pub(crate) fn rolled(browser: &Browser, thread: &str) -> Value {
     let roll = call("roll_dice", &json!({ "count": 3 }));
     let parts = parts(browser, thread, &roll);
     let [part] = parts.as_slice() else {
@@ -51,7 +51,7 @@ fn rolled(browser: &Browser, thread: &str) -> Value {
 }
 
 impl App {
-    fn open(daemon: &Daemon) -> Self {
+    pub(crate) fn open(daemon: &Daemon) -> Self {
         let browser = Browser::log_in(daemon).unwrap();
         let thread = browser.thread().unwrap();
         let part = rolled(&browser, &thread);
@@ -95,13 +95,13 @@ impl App {
     }
 
     /// The question that a request comes to.
-    fn question(&self, method: &str, params: Value) -> Value {
+    pub(crate) fn question(&self, method: &str, params: Value) -> Value {
         let answer = self.ask(method, params);
         assert_eq!(code(&answer), (409, "app_confirmation_required".into()));
         answer.json().unwrap()["confirmation"].clone()
     }
 
-    fn decide(&self, question: &Value, decision: &str) -> Answer {
+    pub(crate) fn decide(&self, question: &Value, decision: &str) -> Answer {
         let id = question["id"].as_str().unwrap();
         self.post(
             &format!("confirmations/{id}"),
