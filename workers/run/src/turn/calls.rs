@@ -15,6 +15,7 @@ use ipc_proto::Body;
 use ipc_proto::chat::Block;
 use ipc_proto::edges::app_bridge::McpResult;
 use ipc_proto::edges::events::RunEvent;
+use ipc_proto::marker::strip;
 use ipc_proto::reply::ReplyPart;
 use serde_json::Value;
 use std::time::Instant;
@@ -138,7 +139,8 @@ impl<W: Workers> Hands<'_, W> {
                     total,
                     message,
                 } => {
-                    let message = message.map(|message| cut(&message, MAX_MESSAGE).to_owned());
+                    let message =
+                        message.map(|message| cut(&strip(&message), MAX_MESSAGE).to_owned());
                     self.say(RunEvent::ToolProgress {
                         id: id.to_owned(),
                         progress,

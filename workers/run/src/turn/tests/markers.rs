@@ -1,7 +1,9 @@
 //! What a model writes of markers is in no text of ours.
 
-use super::fake::{Bench, Fake, Step, call, done, failed, text, wants};
+use super::fake::{Bench, Fake, Step, call, done, echo_tool, failed, text, wants};
 use super::*;
+use crate::owners::{Denied, McpEvent};
+use ipc_proto::edges::app_bridge::McpResult;
 use ipc_proto::marker::{ids, marker};
 use serde_json::json;
 
@@ -82,4 +84,51 @@ async fn a_restart_forgets_the_beginning_of_a_marker() {
     let fake = Fake::answering([vec![text(&format!("Half {one}")), failed("overloaded")]]);
     Bench::new().run(&fake).await;
     assert_eq!(fake.failure().partial_text, "Half ");
+}
+
+/// Of a server: how far it is, what came of it, and why nothing did.
+#[tokio::test]
+async fn a_marker_in_the_words_of_a_server_is_for_nobody() {
+    let bench = Bench::new();
+    let marked = format!("said {}", marker(ID));
+    let fake = Fake::answering([
+        vec![
+            call("1", "echo", json!({})),
+            call("2", "echo", json!({})),
+            wants(),
+        ],
+        vec![text("done"), done()],
+    ]);
+    fake.tools.borrow_mut().push(echo_tool("s"));
+    let progress = McpEvent::Progress {
+        progress: 1.0,
+        total: None,
+        message: Some(marked.clone()),
+    };
+    let result = McpResult {
+        content: vec![Block::Text {
+            text: "fine".into(),
+        }],
+        structured: None,
+        is_error: false,
+        app: None,
+    };
+    let denied = Denied {
+        code: "mcp_call_failed".into(),
+        message: marked,
+    };
+    fake.mcp.borrow_mut().extend([
+        vec![progress, McpEvent::Ended(Ok(result))],
+        vec![McpEvent::Ended(Err(denied))],
+    ]);
+    assert_eq!(bench.run(&fake).await.status, RunStatus::Succeeded);
+    let events = fake.events.borrow();
+    let shown = |event: &RunEvent| matches!(event, RunEvent::ToolProgress { message: Some(m), .. } if m == "said ");
+    assert!(events.iter().any(shown), "{events:?}");
+    assert_eq!(ids(&format!("{events:?}")).count(), 0, "{events:?}");
+    let again = serde_json::to_string(&fake.requests.borrow()[1]).unwrap();
+    assert!(
+        again.contains("said ") && ids(&again).count() == 0,
+        "{again}"
+    );
 }
