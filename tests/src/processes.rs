@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 /// One process, told apart from a later one with the same number.
@@ -40,6 +42,33 @@ impl Process {
     pub fn is_alive(&self) -> bool {
         Self::of(self.pid).is_some_and(|now| now.started == self.started)
     }
+}
+
+/// Whether a text stands in what a process has in its memory and may change.
+///
+/// # Errors
+/// When the kernel doesn't let us look.
+pub fn remembers(pid: i32, text: &str) -> io::Result<bool> {
+    let memory = fs::File::open(format!("/proc/{pid}/mem"))?;
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+    for line in maps.lines() {
+        let mut words = line.split_whitespace();
+        let range = words.next().and_then(|range| range.split_once('-'));
+        let changes = words.next().is_some_and(|rights| rights.starts_with("rw"));
+        let Some((from, to)) = range.filter(|_| changes) else {
+            continue;
+        };
+        let address = |text| u64::from_str_radix(text, 16).map_err(io::Error::other);
+        let (from, to) = (address(from)?, address(to)?);
+        let mut bytes = vec![0; usize::try_from(to - from).map_err(io::Error::other)?];
+        // One that is gone again holds nothing.
+        if memory.read_exact_at(&mut bytes, from).is_ok()
+            && bytes.windows(text.len()).any(|w| w == text.as_bytes())
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Every process below this one, the process itself not included.

@@ -47,6 +47,18 @@ fn the_owner_of_apps_loses_and_leaks_nothing_wherever_it_is_killed_or_the_disk_i
     );
 }
 
+#[test]
+fn the_owner_of_continuations_keeps_its_promises_wherever_it_is_killed_or_the_disk_fails() {
+    let (output, report) = suite(&["continuation-worker", "--sample", "160"]);
+    assert_eq!(report["violations"], serde_json::json!([]), "{report}");
+    assert!(output.status.success() && report["ok"] == true, "{report}");
+    let scenes = report["scenes"].as_object().unwrap();
+    assert_eq!(scenes.len(), 4, "{report}");
+    for (scene, points) in scenes {
+        assert!(points.as_u64().unwrap() >= 100, "{scene}: {points}");
+    }
+}
+
 /// What the harness is for: without this the test above could not fail.
 #[test]
 fn an_owner_that_writes_in_place_is_found_out_at_every_point() {

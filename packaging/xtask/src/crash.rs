@@ -6,7 +6,7 @@ use std::process::Command;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Whose work: `artifact` or `apps`; or `continuations` on a simulated disk, `continuations-simulation`, where
+    /// Whose work: `artifact`, `apps` or `continuation-worker`; or `continuations` on a simulated disk, `continuations-simulation`, where
     /// everything else that can happen does as well, in any order, or `kills` of whoever takes part in them.
     name: String,
     /// So many points at most, chosen by the seed [default: all of them].

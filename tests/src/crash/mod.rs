@@ -12,6 +12,7 @@
 pub mod apps;
 pub mod artifact;
 pub mod careless;
+pub mod continuations;
 mod folder;
 mod points;
 #[cfg_attr(not(target_arch = "x86_64"), path = "registers_none.rs")]
@@ -73,6 +74,10 @@ pub trait Subject: Sync {
     fn check(&self, scene: &str, folder: &Path, said: &[&str], fault: bool) -> Result<Vec<String>>;
     /// What is wrong with the order of an undisturbed scene's calls.
     fn order(&self, scene: &str, steps: &[Step]) -> Vec<String>;
+    /// Whether a call is one of the work's, at which the process is killed. All are without this.
+    fn counts(&self, _stop: &Stop, _folder: &Path) -> bool {
+        true
+    }
 }
 
 /// What is tried.
@@ -103,8 +108,13 @@ pub struct Report {
 
 /// Every subject there is, and the control.
 #[must_use]
-pub fn subjects() -> [&'static dyn Subject; 3] {
-    [&artifact::Artifact, &apps::Apps, &careless::Careless]
+pub fn subjects() -> [&'static dyn Subject; 4] {
+    [
+        &artifact::Artifact,
+        &apps::Apps,
+        &continuations::Continuations,
+        &careless::Careless,
+    ]
 }
 
 /// Marks the beginning and the end of a scene's work: a signal that is none, to itself.
@@ -267,7 +277,7 @@ impl Bench<'_> {
         let folder = self.folder()?;
         let (mut record, mut steps) = (Vec::new(), Vec::new());
         let ended = trace::trace(self.command(folder.path()), &mut |stop| {
-            if stop.edge == Edge::Entry {
+            if stop.edge == Edge::Entry && self.subject.counts(stop, folder.path()) {
                 record.push(Record::of(stop, folder.path()));
                 steps.push(points::step(stop));
             }
@@ -299,7 +309,10 @@ impl Bench<'_> {
     fn disturbed(&self, point: Point) -> Result<Vec<String>> {
         let folder = self.folder()?;
         let mut plan = points::Plan::new(point, folder.path());
-        let ended = trace::trace(self.command(folder.path()), &mut |stop| plan.at(stop))?;
+        let ended = trace::trace(self.command(folder.path()), &mut |stop| {
+            let counts = stop.edge == Edge::Exit || self.subject.counts(stop, folder.path());
+            if counts { plan.at(stop) } else { Action::Pass }
+        })?;
         let mut wrong = Vec::new();
         let fault = point.is_fault();
         match &ended.end {

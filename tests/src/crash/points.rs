@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::libc::{
     O_CREAT, SYS_fdatasync, SYS_fsync, SYS_ftruncate, SYS_getdents64, SYS_memfd_create,
     SYS_mkdirat, SYS_newfstatat, SYS_openat, SYS_pread64, SYS_pwrite64, SYS_read, SYS_renameat,
-    SYS_renameat2, SYS_sync_file_range, SYS_unlinkat, SYS_write,
+    SYS_renameat2, SYS_sync_file_range, SYS_syncfs, SYS_unlinkat, SYS_write,
 };
 use std::fmt;
 use std::path::Path;
@@ -94,7 +94,7 @@ impl fmt::Display for Point {
 }
 
 /// The calls that the disk can refuse, by name.
-const DISK: [(i64, &str); 16] = [
+const DISK: [(i64, &str); 17] = [
     (SYS_write, "write"),
     (SYS_pwrite64, "pwrite64"),
     (SYS_read, "read"),
@@ -107,6 +107,7 @@ const DISK: [(i64, &str); 16] = [
     (SYS_fsync, "fsync"),
     (SYS_fdatasync, "fdatasync"),
     (SYS_sync_file_range, "sync_file_range"),
+    (SYS_syncfs, "syncfs"),
     (SYS_ftruncate, "ftruncate"),
     (SYS_getdents64, "getdents64"),
     (SYS_newfstatat, "newfstatat"),
@@ -117,6 +118,13 @@ fn name(call: i64) -> String {
     DISK.iter()
         .find(|(number, _)| *number == call)
         .map_or_else(|| format!("call {call}"), |(_, name)| (*name).to_owned())
+}
+
+/// True when it is a call that the disk sees, on something in the folder.
+pub(super) fn is_on_disk(stop: &Stop, folder: &Path) -> bool {
+    let known = DISK.iter().any(|(number, _)| *number == stop.call);
+    let there = |file: String| Path::new(&file).starts_with(folder);
+    known && stop.file(0).is_some_and(there)
 }
 
 /// True when the disk can answer this call with the fault. Pipes and the system's own files are
@@ -135,6 +143,7 @@ fn can_meet(fault: Fault, stop: &Stop, folder: &Path) -> bool {
         SYS_fsync,
         SYS_fdatasync,
         SYS_sync_file_range,
+        SYS_syncfs,
     ]) || is(&[SYS_mkdirat, SYS_renameat, SYS_renameat2])
     {
         return on_disk(0);

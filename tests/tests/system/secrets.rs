@@ -1,8 +1,10 @@
 //! Keys reach the provider and nobody else.
 
-use mono_tests::daemon::{Daemon, Setup};
+use ipc_proto::edges::continuation::CLAIM_VARIABLES;
+use mono_tests::daemon::{Daemon, Setup, wait_for};
 use mono_tests::model::{Model, bash, call};
-use mono_tests::processes::below;
+use mono_tests::processes::{Process, below, remembers};
+use mono_tests::work;
 use nix::unistd::geteuid;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -187,4 +189,63 @@ fn a_worker_that_cannot_work_is_parked_with_its_reason_and_comes_back_when_it_is
     daemon.wait_healthy().unwrap();
     assert_eq!(daemon.send("a", "hello").unwrap().text(), "pong");
     assert_eq!(model.last().unwrap().key.as_deref(), Some(FROM_FILE));
+}
+
+/// What lets a server claim is the server's; the run for which it claims never has it, not even for a
+/// moment that its memory would remember.
+#[test]
+fn a_run_never_sees_what_lets_its_server_claim() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new().unwrap().model(model.address(), "openai-chat");
+    work::stdio(&mut setup, "near").unwrap();
+    work::let_claim(&mut setup, &["near"]).unwrap();
+    let daemon = setup.start().unwrap();
+    let ask = call("start_background_work", &json!({ "task": "t" }));
+    let hold = bash("touch working; until [ -e go ]; do sleep 0.02; done");
+    let sending = daemon
+        .start_send("c", &format!("{ask} {hold} [[mock:text begun]]"))
+        .unwrap();
+    wait_for("the turn goes on", || {
+        daemon.workspace().join("working").exists()
+    })
+    .unwrap();
+    work::kept(&work::folder(&daemon.workspace()), "t").unwrap();
+    let run = daemon.workers("run", "serving").unwrap();
+    let run = run
+        .iter()
+        .find(|run| run["run"].is_string())
+        .unwrap_or(&run[0]);
+    let run = i32::try_from(run["pid"].as_i64().unwrap()).unwrap();
+    if geteuid().is_root() {
+        let name = format!("{}=", CLAIM_VARIABLES[1]);
+        let capability = |process: &Process| {
+            let bytes = std::fs::read(format!("/proc/{}/environ", process.pid)).ok()?;
+            let text = String::from_utf8(bytes).ok()?;
+            let value = text.split('\0').find_map(|v| v.strip_prefix(&name))?;
+            Some((process.pid, value.to_owned()))
+        };
+        let all = below(daemon.pid());
+        let (server, token) = all.iter().find_map(capability).unwrap();
+        assert!(token.len() >= 32, "{token}");
+        // What looks finds it where it is, and finds in the run what that knows.
+        assert!(remembers(server, &token).unwrap());
+        assert!(remembers(run, "start_background_work").unwrap());
+        let mut others = vec![run];
+        for role in ["store", "egress", "artifact", "channel-openai"] {
+            others.push(daemon.worker(role).unwrap());
+        }
+        for pid in others {
+            assert!(!remembers(pid, &token).unwrap(), "{:?}", Process::of(pid));
+        }
+        let bodies = model.stats().seen;
+        assert!(!bodies.is_empty());
+        for seen in bodies {
+            assert!(!seen.body.to_string().contains(&token));
+        }
+    } else {
+        // Nobody but root looks into a worker, and so nobody who could tell.
+        assert!(remembers(run, "start_background_work").is_err());
+    }
+    std::fs::write(daemon.workspace().join("go"), "").unwrap();
+    assert_eq!(sending.finish().unwrap().text(), "begun");
 }

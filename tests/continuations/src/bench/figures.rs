@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
 
 /// Bytes that a claim or a result appends to the log, roughly.
 const CLAIM_BYTES: usize = 1_100;
@@ -260,16 +261,23 @@ fn lifecycle() -> Result<Value> {
         deliveries: deliveries.clone(),
     };
     let path = folder.0.clone();
-    // It ends with the process.
-    std::thread::spawn(move || {
-        if let Err(e) = run(&path, listener, stub) {
-            eprintln!("the service ended: {e:#}");
-        }
-    });
+    let (end, ends) = oneshot::channel();
+    let serving = std::thread::spawn(move || run(&path, listener, stub, ends));
+    let measured = lifecycle_at(address, &deliveries);
+    // Its folder goes when nobody writes there any more.
+    drop(end);
+    match serving.join() {
+        Ok(served) => served.context("the service ended")?,
+        Err(_) => bail!("the service panicked"),
+    }
+    measured
+}
+
+fn lifecycle_at(address: SocketAddr, deliveries: &Deliveries) -> Result<Value> {
     load::first_answer(address)?;
-    let (_, waits) = lives(address, 1, 500, &deliveries)?;
+    let (_, waits) = lives(address, 1, 500, deliveries)?;
     let start = Instant::now();
-    let (count, _) = lives(address, 16, 5_000, &deliveries)?;
+    let (count, _) = lives(address, 16, 5_000, deliveries)?;
     let rate = count as f64 / start.elapsed().as_secs_f64();
     let quantile = |share: usize| waits.get(waits.len() * share / 100).copied();
     let mut more = Map::new();

@@ -18,6 +18,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use tokio::sync::oneshot;
 
 pub(super) const SERVICE: &str = "work-control";
 pub(super) const BEARER: &str = "a bearer of enough characters";
@@ -105,10 +106,17 @@ pub fn serve(folder: &Path, listener: TcpListener) -> Result<()> {
         stuck: true,
         ..Stub::default()
     };
-    run(folder, listener, stub)
+    let (_never, end) = oneshot::channel();
+    run(folder, listener, stub, end)
 }
 
-pub(super) fn run(folder: &Path, listener: TcpListener, host: Stub) -> Result<()> {
+/// Serves until the other end of `end` says so.
+pub(super) fn run(
+    folder: &Path,
+    listener: TcpListener,
+    host: Stub,
+    end: oneshot::Receiver<()>,
+) -> Result<()> {
     let store = open(folder)?;
     let kept = Arc::new(Kept::new(store, Retention::default()));
     let port = listener.local_addr()?.port();
@@ -128,7 +136,10 @@ pub(super) fn run(folder: &Path, listener: TcpListener, host: Stub) -> Result<()
         let service = Service::start(listener, parts)
             .await
             .context("the service can't be started")?;
-        service.failed().await;
-        anyhow::bail!("the store failed")
+        tokio::select! {
+            () = service.failed() => anyhow::bail!("the store failed"),
+            _ = end => service.stop().await,
+        }
+        Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! Claims of running turns and of detached services.
 
 use super::stage::{BEARER, START, Stage, claim_body, request, settings};
-use continuation_record::{Mode, OriginContextState, State};
+use continuation_record::{Mode, OriginContextState, Record, State};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -202,6 +202,28 @@ async fn admission_is_bounded_in_all_and_for_one_origin() {
     stage.submit(&one, json!({})).await;
     stage.work().await;
     assert_eq!(stage.detached("daily", "f").await.status, 200);
+}
+
+#[tokio::test]
+async fn ten_thousand_are_active_at_most_and_500_of_one_origin() {
+    let stage = Stage::new();
+    let one = stage.issue("run-1", "work-control", Mode::Reply);
+    for n in 0..500 {
+        let told = stage.claim(&one, &format!("task-{n}")).await;
+        assert_eq!(told.code(), (200, ""), "{n}");
+    }
+    let told = stage.claim(&one, "one more").await;
+    assert_eq!(told.code(), (429, "active_origin_limit"));
+    // Of others, all but the last.
+    stage.store.fill((500..9_999).map(|n| Record {
+        origin_run_id: format!("run-{n}"),
+        deadline: START.plus_ms(3_600_000),
+        ..continuation_record::sample::claimed(n)
+    }));
+    let other = stage.issue("another", "work-control", Mode::Reply);
+    assert_eq!(stage.claim(&other, "the last").await.code(), (200, ""));
+    let told = stage.claim(&other, "one more").await;
+    assert_eq!(told.code(), (429, "active_continuation_limit"));
 }
 
 #[tokio::test]

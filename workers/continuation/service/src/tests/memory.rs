@@ -73,6 +73,18 @@ impl Memory {
         self.store.stats().counts.records()
     }
 
+    /// Puts records that wait, behind the service's back: into the log alone, which has room for ten thousand.
+    pub(crate) fn fill(&self, records: impl Iterator<Item = Record>) {
+        let records: Vec<_> = records.collect();
+        for some in records.chunks(500) {
+            let put = self.store.update(|txn| {
+                some.iter().cloned().for_each(|record| txn.put(record));
+                Ok::<(), Infallible>(())
+            });
+            put.wait().unwrap();
+        }
+    }
+
     /// Changes a record behind the service's back.
     pub(crate) fn tamper(&self, id: &str, change: impl FnOnce(&mut Record)) {
         let mut record = self.record(id);

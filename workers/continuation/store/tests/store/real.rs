@@ -194,3 +194,24 @@ fn a_process_that_ends_at_any_call_loses_nothing() {
         calls += 1;
     }
 }
+
+#[test]
+fn version_1_has_at_most_256_mebibytes_and_more_changes_nothing() {
+    const MOST: u64 = 256 * 1024 * 1024;
+    for (bytes, why) in [(MOST, "as its format has it"), (MOST + 1, "are allowed")] {
+        let folder = folder();
+        let path = folder.path().join("continuations-v1.json");
+        // Nothing but a length: it takes no room on the disk.
+        let file = fs::File::create(&path).expect("made");
+        file.set_len(bytes).expect("set");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("chmod");
+        let error = store(folder.path()).expect_err("it is refused");
+        let text = std::iter::successors(Some(&error as &dyn std::error::Error), |error| {
+            error.source()
+        });
+        let text: Vec<_> = text.map(ToString::to_string).collect();
+        assert!(text.iter().any(|text| text.contains(why)), "{text:?}");
+        assert!(!folder.path().join("records-v2").exists());
+        assert_eq!(fs::metadata(&path).expect("it is there").len(), bytes);
+    }
+}
