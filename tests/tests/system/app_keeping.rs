@@ -134,8 +134,8 @@ fn outcome(daemon: &Daemon, conversation: &str) -> Value {
     let sent = daemon.send(conversation, &text).unwrap();
     assert_eq!(sent.code, 0, "{sent:?}");
     let said = sent.text();
-    let said = said.strip_prefix("tool said: ").unwrap_or(said);
-    serde_json::from_str(said).unwrap_or_else(|_| panic!("{said}"))
+    let told = said.find('{').map_or("", |at| &said[at..]);
+    serde_json::from_str(told).unwrap_or_else(|_| panic!("{said}"))
 }
 
 #[test]

@@ -194,8 +194,12 @@ fn an_app_comes_with_a_result_and_calls_its_server_when_the_person_allows() {
     assert_eq!(probed["ok"], true);
     // Decisions are security events; no capability is in a log.
     let log = daemon.log();
-    let event = "operation=\"mcp-apps.call\" method=\"tools/call\" decision=\"allow\"";
-    assert!(log.contains(event), "{log}");
+    for event in [
+        "operation=\"mcp-apps.call\" method=\"tools/call\" decision=\"allow\"",
+        "operation=\"claim\" method=\"\" decision=\"allow\"",
+    ] {
+        assert!(log.contains(event), "{event}: {log}");
+    }
     assert!(!log.contains(&app.capability));
     daemon.json(&["apps", "close", id]).unwrap();
     assert_eq!(
@@ -254,6 +258,23 @@ fn refusals_have_their_codes_on_the_wire() {
         code(&app.decide(&question, "deny")),
         (403, "app_declined".into())
     );
+    // Each refusal is a security event with its code, a rule's own among them; no tool is named.
+    let log = daemon.log();
+    for (method, code) in [
+        ("tools/call", "app_tool_forbidden"),
+        ("tools/call", "app_arguments_invalid"),
+        ("tools/call", "app_declined"),
+        ("resources/read", "app_resource_forbidden"),
+        ("ui/open-link", "app_open_link_forbidden"),
+        ("tools/list", "app_request_too_large"),
+    ] {
+        let event = format!(
+            "operation=\"mcp-apps.call\" method=\"{method}\" decision=\"deny\" code=\"{code}\""
+        );
+        assert!(log.contains(&event), "{event}: {log}");
+    }
+    let mut events = log.lines().filter(|line| line.contains("security event"));
+    assert!(events.all(|line| !line.contains("reroll") && !line.contains("javascript")));
     // Without the capability, from another page, for another message, and logged out.
     let place = format!("/api/v1{}/views/{}/requests", app.place, app.view);
     let body = json!({ "method": "tools/list" }).to_string();

@@ -503,6 +503,7 @@ impl Desk {
                 if let Some(method) = method_of(&waiting.method) {
                     self.note(servers, &manifest.id, method, Phase::Rejected);
                 }
+                security(&*manifest, &waiting.method, "deny", "app_declined");
                 let refusal = Refusal::new("app_declined", "The person declined this.");
                 return Err(refusal.into());
             }

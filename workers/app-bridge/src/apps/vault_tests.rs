@@ -216,6 +216,42 @@ fn what_is_none_of_ours_is_charged_and_left_alone() {
 }
 
 #[test]
+fn what_is_left_alone_stays_so_until_the_next_start_and_is_charged_within_a_bound() {
+    let temp = tempfile::tempdir().unwrap();
+    let vault = Vault::open(folder(temp.path()), 1_000).unwrap();
+    publish(&vault, 1);
+    drop(vault);
+    let apps = temp.path().join("apps");
+    let strange = apps.join(id(1)).join("strange");
+    fs::write(&strange, b"").unwrap();
+    let vault = Vault::open(folder(temp.path()), 1_000).unwrap();
+    assert_eq!(vault.usage().quarantined, 1);
+    // Put right, it is still left alone, and another of its name is not made.
+    fs::remove_file(&strange).unwrap();
+    assert!(matches!(
+        vault.manifest(&id(1), 1_500),
+        Err(VaultError::Missing)
+    ));
+    vault.clean(i64::MAX);
+    assert!(vault.publish(&own(1), 1_500).is_err());
+    assert_eq!((vault.usage().quarantined, vault.usage().records), (1, 0));
+    drop(vault);
+    let vault = Vault::open(folder(temp.path()), 1_000).unwrap();
+    assert!(vault.manifest(&id(1), 1_500).is_ok());
+    assert_eq!(vault.usage().quarantined, 0);
+    drop(vault);
+    // Ever so many strangers take half of the room, and no more.
+    let most = usize::try_from(QUARANTINE_MOST / QUARANTINE_CHARGE).unwrap();
+    for n in 0..=most + 2 {
+        fs::create_dir(apps.join(format!("stranger-{n}"))).unwrap();
+    }
+    let vault = Vault::open(folder(temp.path()), 1_000).unwrap();
+    let own = vault.card(&id(1)).unwrap().bytes;
+    assert_eq!(vault.usage().payload, own + QUARANTINE_MOST);
+    publish(&vault, 2);
+}
+
+#[test]
 fn a_folder_that_is_exchanged_is_not_read_and_not_removed() {
     let temp = tempfile::tempdir().unwrap();
     let vault = Vault::open(folder(temp.path()), 1_000).unwrap();
