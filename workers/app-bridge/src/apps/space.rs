@@ -7,7 +7,38 @@ use worker_kit::room::{PIECE, Room};
 /// How often room is asked for that others of this worker may take meanwhile.
 const TRIES: usize = 8;
 
+/// How much is kept, for an operator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Records.
+    pub records: usize,
+    /// Bytes of records, and what things that are left alone are charged with.
+    pub payload: u64,
+    /// Bytes of audit logs, owed entries with them.
+    pub audit: u64,
+    /// The bound of both.
+    pub ceiling: u64,
+    /// Of it, the part of the audit.
+    pub reserve: u64,
+    /// Things that are left alone.
+    pub quarantined: usize,
+}
+
 impl Vault {
+    /// How much is kept.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let books = self.books();
+        Usage {
+            records: books.owners.len(),
+            payload: books.payload(),
+            audit: books.audit(),
+            ceiling: self.bounds.ceiling,
+            reserve: self.bounds.reserve,
+            quarantined: books.quarantined.len(),
+        }
+    }
+
     /// Charges a record, with more room where that is needed.
     pub(super) fn reserve(&self, charge: u64) -> Result<(), VaultError> {
         for _ in 0..TRIES {

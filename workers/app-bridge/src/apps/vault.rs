@@ -7,6 +7,7 @@
 use super::folder::{FileId, Folder, is_own};
 use super::manifest::{MAX_MANIFEST, MAX_STATE, Manifest, State, is_id};
 use super::quota::{Bounds, QUARANTINE_CHARGE, QUARANTINE_MOST, SEGMENTS};
+pub use super::space::Usage;
 use ipc_proto::apps::MAX_HTML;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
@@ -173,7 +174,7 @@ impl Owner {
 pub(super) struct Books {
     pub(super) owners: BTreeMap<String, Owner>,
     /// What is left alone, by name.
-    quarantined: BTreeSet<String>,
+    pub(super) quarantined: BTreeSet<String>,
     /// Bytes that are being written.
     pub(super) staged: u64,
     /// Bytes that records and logs may have now, of the ceiling.
@@ -218,23 +219,6 @@ impl Books {
         self.owners.remove(id);
         self.quarantined.insert(id.to_owned());
     }
-}
-
-/// How much is kept, for an operator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Usage {
-    /// Records.
-    pub records: usize,
-    /// Bytes of records, and what things that are left alone are charged with.
-    pub payload: u64,
-    /// Bytes of audit logs, owed entries with them.
-    pub audit: u64,
-    /// The bound of both.
-    pub ceiling: u64,
-    /// Of it, the part of the audit.
-    pub reserve: u64,
-    /// Things that are left alone.
-    pub quarantined: usize,
 }
 
 /// A new record.
@@ -509,20 +493,6 @@ impl Vault {
         let mut cards: Vec<Card> = kept.map(|owner| owner.card.clone()).collect();
         cards.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         cards
-    }
-
-    /// How much is kept.
-    #[must_use]
-    pub fn usage(&self) -> Usage {
-        let books = self.books();
-        Usage {
-            records: books.owners.len(),
-            payload: books.payload(),
-            audit: books.audit(),
-            ceiling: self.bounds.ceiling,
-            reserve: self.bounds.reserve,
-            quarantined: books.quarantined.len(),
-        }
     }
 
     /// Reads a record; one that has expired is gone with that.
