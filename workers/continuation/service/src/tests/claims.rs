@@ -215,11 +215,12 @@ async fn ten_thousand_are_active_at_most_and_500_of_one_origin() {
     let told = stage.claim(&one, "one more").await;
     assert_eq!(told.code(), (429, "active_origin_limit"));
     // Of others, all but the last.
-    stage.store.fill((500..9_999).map(|n| Record {
+    let others = (500..9_999).map(|n| Record {
         origin_run_id: format!("run-{n}"),
         deadline: START.plus_ms(3_600_000),
         ..continuation_record::sample::claimed(n)
-    }));
+    });
+    stage.store.fill(others).await;
     let other = stage.issue("another", "work-control", Mode::Reply);
     assert_eq!(stage.claim(&other, "the last").await.code(), (200, ""));
     let told = stage.claim(&other, "one more").await;

@@ -74,14 +74,14 @@ impl Memory {
     }
 
     /// Puts records that wait, behind the service's back: into the log alone, which has room for ten thousand.
-    pub(crate) fn fill(&self, records: impl Iterator<Item = Record>) {
+    pub(crate) async fn fill(&self, records: impl Iterator<Item = Record>) {
         let records: Vec<_> = records.collect();
         for some in records.chunks(500) {
             let put = self.store.update(|txn| {
                 some.iter().cloned().for_each(|record| txn.put(record));
                 Ok::<(), Infallible>(())
             });
-            put.wait().unwrap();
+            put.await.unwrap();
         }
     }
 
