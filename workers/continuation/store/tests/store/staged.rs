@@ -49,10 +49,9 @@ fn a_record_that_is_changed_again_and_again_outlives_a_crash() {
     let first = stage(&store, Some(received(claimed(1), "1")));
     let second = stage(&store, Some(received(claimed(1), "2")));
     store.flush().expect("both are durable");
-    (
-        first.wait().expect("durable"),
-        second.wait().expect("durable"),
-    );
+    for staged in [first, second] {
+        staged.wait().expect("durable");
+    }
     let again = after(&store, &fs, Some(received(claimed(1), "3")));
     assert_eq!(all(&again), [received(claimed(1), "2")]);
 }
