@@ -15,9 +15,10 @@ export function appFrames(page: Page): Frame[] {
 }
 
 export async function frameOf(card: Locator): Promise<Frame> {
-  const outer = await (await card.locator(".app-place > iframe").elementHandle())?.contentFrame();
   const end = Date.now() + PATIENCE_MS;
   for (;;) {
+    // Asked for anew each time: a frame that moves into a process of its own has none for a moment.
+    const outer = await (await card.locator(".app-place > iframe").elementHandle())?.contentFrame();
     const inner = outer?.childFrames()[0];
     if (inner !== undefined) return inner;
     if (Date.now() > end) throw new Error("the app's frame didn't come");
