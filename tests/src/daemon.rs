@@ -371,6 +371,18 @@ impl Daemon {
         log_of(self.folder())
     }
 
+    /// Waits until all of these words are in the log. What a worker logs comes through the
+    /// supervisor, so it may be there after the worker's answer.
+    ///
+    /// # Panics
+    /// When they aren't in time, with the log.
+    pub fn await_logged(&self, words: &[&str]) {
+        for words in words {
+            let logged = wait_for(words, || self.log().contains(words));
+            assert!(logged.is_ok(), "not logged: {words}\n{}", self.log());
+        }
+    }
+
     /// The daemon's process id.
     #[must_use]
     pub fn pid(&self) -> i32 {

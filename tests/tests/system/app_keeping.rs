@@ -179,7 +179,7 @@ fn files_and_apps_have_one_ceiling_together_whoever_is_killed() {
         assert!(parts(&browser, &thread, &roll).is_empty(), "{role}");
         refused(&daemon, &format!("c-{role}"));
     }
-    assert!(daemon.log().contains("a result goes without its app"));
+    daemon.await_logged(&["a result goes without its app"]);
     // What a person removes is room for apps, at the next look.
     fs::remove_dir_all(files.join("reply-files/stranger")).unwrap();
     kill(&mut daemon, "artifact");

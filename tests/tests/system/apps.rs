@@ -21,13 +21,13 @@ pub(crate) fn start(model: &Model, apps: Value) -> Daemon {
 pub(crate) struct App {
     pub(crate) browser: Browser,
     thread: String,
-    part: Value,
+    pub(crate) part: Value,
     pub(crate) place: String,
-    view: String,
+    pub(crate) view: String,
     capability: String,
 }
 
-fn code(answer: &Answer) -> (u16, String) {
+pub(crate) fn code(answer: &Answer) -> (u16, String) {
     let body = answer.json().unwrap_or_default();
     let code = body["error"]["code"].as_str().unwrap_or_default();
     (answer.status, code.to_owned())
@@ -55,6 +55,11 @@ impl App {
         let browser = Browser::log_in(daemon).unwrap();
         let thread = browser.thread().unwrap();
         let part = rolled(&browser, &thread);
+        Self::of(browser, thread, part)
+    }
+
+    /// Opens a view of an app that is there.
+    pub(crate) fn of(browser: Browser, thread: String, part: Value) -> Self {
         let place = part["app"].as_str().unwrap();
         let place = place.strip_prefix("/api/v1").unwrap().to_owned();
         let opened = browser
@@ -90,7 +95,18 @@ impl App {
         .unwrap()
     }
 
-    fn ask(&self, method: &str, params: Value) -> Answer {
+    /// The bytes of a file that the person wants.
+    pub(crate) fn hand(&self, file: &str, bytes: &[u8]) -> Answer {
+        let line = format!("PUT /api/v1{}/views/{}/files/{file}", self.place, self.view);
+        let headers = format!(
+            "{}x-mono-app-capability: {}\r\n",
+            self.browser.headers(),
+            self.capability
+        );
+        send(self.browser.base(), &line, &headers, bytes).unwrap()
+    }
+
+    pub(crate) fn ask(&self, method: &str, params: Value) -> Answer {
         self.post("requests", &json!({ "method": method, "params": params }))
     }
 
@@ -193,14 +209,11 @@ fn an_app_comes_with_a_result_and_calls_its_server_when_the_person_allows() {
     let probed = daemon.json(&["mcp", "probe", "dice"]).unwrap();
     assert_eq!(probed["ok"], true);
     // Decisions are security events; no capability is in a log.
-    let log = daemon.log();
-    for event in [
+    daemon.await_logged(&[
         "operation=\"mcp-apps.call\" method=\"tools/call\" decision=\"allow\"",
         "operation=\"claim\" method=\"\" decision=\"allow\"",
-    ] {
-        assert!(log.contains(event), "{event}: {log}");
-    }
-    assert!(!log.contains(&app.capability));
+    ]);
+    assert!(!daemon.log().contains(&app.capability));
     daemon.json(&["apps", "close", id]).unwrap();
     assert_eq!(
         code(&app.ask("tools/list", json!({}))),
@@ -259,7 +272,6 @@ fn refusals_have_their_codes_on_the_wire() {
         (403, "app_declined".into())
     );
     // Each refusal is a security event with its code, a rule's own among them; no tool is named.
-    let log = daemon.log();
     for (method, code) in [
         ("tools/call", "app_tool_forbidden"),
         ("tools/call", "app_arguments_invalid"),
@@ -271,8 +283,9 @@ fn refusals_have_their_codes_on_the_wire() {
         let event = format!(
             "operation=\"mcp-apps.call\" method=\"{method}\" decision=\"deny\" code=\"{code}\""
         );
-        assert!(log.contains(&event), "{event}: {log}");
+        daemon.await_logged(&[&event]);
     }
+    let log = daemon.log();
     let mut events = log.lines().filter(|line| line.contains("security event"));
     assert!(events.all(|line| !line.contains("reroll") && !line.contains("javascript")));
     // Without the capability, from another page, for another message, and logged out.

@@ -247,13 +247,10 @@ fn operators_settle_in_the_console_what_monoctl_settles() {
     assert_eq!(stage.receiver.next().unwrap().target, "POST /later");
     stage.daemon.continuation_in(&three, "delivered").unwrap();
     assert_eq!(stage.receiver.waiting(), 0);
+    stage.daemon.await_logged(&[&format!(
+        "an operator of the console resolves the continuation {one} as delivered"
+    )]);
     let log = stage.daemon.log();
-    assert!(
-        log.contains(&format!(
-            "an operator of the console resolves the continuation {one} as delivered"
-        )),
-        "{log}"
-    );
     assert!(!log.contains(SECRET), "{log}");
 }
 

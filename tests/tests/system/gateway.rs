@@ -123,6 +123,7 @@ fn the_reference_server_works_behind_the_stub_for_a_client_of_another_library() 
             transport: McpTransport::Stdio,
             shared: false,
             per_run: false,
+            context: false,
             claims: false,
             apps: None,
         };
@@ -334,7 +335,7 @@ fn a_server_that_a_reload_made_another_is_refused_until_the_client_begins_anew()
     daemon.wait_replaced("app-bridge", bridge).unwrap();
     let refused = stub.call("echo", &echo).unwrap();
     assert!(error(&refused).contains("echo (gone)"), "{refused}");
-    assert!(daemon.log().contains("mcp-gateway.respawn-toolset"));
+    daemon.await_logged(&["mcp-gateway.respawn-toolset"]);
     let mut anew = Stub::greet(&daemon.gateway(), "f").unwrap();
     let listed = anew.ask("tools/list", &json!({})).unwrap();
     assert!(listed.to_string().contains("roll_dice"), "{listed}");
@@ -378,13 +379,7 @@ fn the_socket_is_the_own_users_and_others_are_turned_away() {
         words.contains("no gateway at") && words.contains("as this user"),
         "{words}"
     );
-    assert!(
-        daemon
-            .log()
-            .contains("refused at the gateway: a process of user 65534"),
-        "{}",
-        daemon.log()
-    );
+    daemon.await_logged(&["refused at the gateway: a process of user 65534"]);
     assert!(servers_of(&daemon).is_empty());
 }
 
