@@ -380,6 +380,31 @@ mod tests {
     }
 
     #[test]
+    fn exactly_64_messages_and_256_kibibytes_fit_and_one_more_does_not() {
+        // One message alone and 31 turns of two: with the pair they would be 65.
+        let mut history = vec![said(User, "alone", Some("alone"))];
+        for turn in 0..31 {
+            let run = turn.to_string();
+            history.push(said(User, &run, Some(&run)));
+            history.push(said(Assistant, &run, Some(&run)));
+        }
+        let kept = contents(&prepare(&ORIGIN, &history).unwrap());
+        assert_eq!((kept.len(), kept[0].as_str()), (64, "0"));
+        // Three of the largest messages, and before them one that fills what is left.
+        let largest = "x".repeat(MAX_CONTENT);
+        let filled = |bytes: usize| {
+            let filler = said(User, &"y".repeat(bytes), Some("filler"));
+            let large = ["a", "b", "c"].map(|run| said(User, &largest, Some(run)));
+            let history: Vec<_> = std::iter::once(filler).chain(large).collect();
+            prepare(&ORIGIN, &history).unwrap()
+        };
+        let rest = 256 * 1024 - filled(0).canonical.len();
+        let full = filled(rest);
+        assert_eq!((full.canonical.len(), full.message_count), (256 * 1024, 6));
+        assert_eq!(filled(rest + 1).message_count, 5);
+    }
+
+    #[test]
     fn a_turn_with_an_invalid_message_is_left_out_whole() {
         let history = [
             said(User, "old", Some("a")),

@@ -488,6 +488,12 @@ fn the_history_of_a_confirmed_post_changes_the_receipt_and_nothing_else() {
         Some("history_full")
     );
     assert_eq!(failed.updated_at, record.updated_at);
+    let long = "x".repeat(129);
+    let failed = step(&record, Event::History(Err(&long)));
+    assert_eq!(
+        receipt(&failed).history_error_code.as_deref(),
+        Some(&long[1..])
+    );
     let posted = Posted {
         history: Some(Ok(())),
         ..Posted::default()

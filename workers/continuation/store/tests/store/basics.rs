@@ -317,6 +317,19 @@ fn snapshots_have_a_quota_and_must_be_bound_and_there() {
     bind(3, long("3")).expect("there is room again");
     let absent = bound(claimed(5), &"c".repeat(64), "text");
     assert!(matches!(put(&store, absent), Err(UpdateError::Context)));
+    // To the last byte.
+    let rest = usize::try_from(SMALL.context_bytes - store.stats().context_bytes).expect("small");
+    let filling = |bytes: usize| format!("\"{}\"", "y".repeat(bytes - 2));
+    assert!(matches!(
+        bind(6, filling(rest + 1)),
+        Err(UpdateError::Quota)
+    ));
+    bind(6, filling(rest)).expect("it fits exactly");
+    assert_eq!(store.stats().context_bytes, SMALL.context_bytes);
+    assert!(matches!(bind(7, "1".to_owned()), Err(UpdateError::Quota)));
+    // As the product has it.
+    let product = continuation_store::Limits::default();
+    assert_eq!(product.context_bytes, 256 * 1024 * 1024);
 }
 
 #[test]
@@ -394,6 +407,10 @@ fn retention_takes_the_oldest_first() {
     let over = store.overdue(at(4_000), &keep(9, 2_999, 9, 999), 9);
     assert_eq!(over.remove, [id(0), id(1)]);
     assert_eq!(over.strip, [id(0), id(1), id(2), id(3)]);
+    // What is just as old as may be is kept.
+    let over = store.overdue(at(4_000), &keep(5, 3_000, 5, 1_000), 9);
+    assert_eq!(over.remove, [id(0)]);
+    assert_eq!(over.strip, [id(0), id(1), id(2)]);
     assert_eq!(store.stats().counts.captured_text, 5);
 }
 

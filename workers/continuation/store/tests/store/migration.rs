@@ -222,7 +222,7 @@ fn an_interrupted_transaction_happens() {
 #[test]
 fn what_contradicts_itself_is_refused() {
     type Make = fn(&mut World);
-    let cases: [(&str, Make); 11] = [
+    let cases: [(&str, Make); 9] = [
         ("versions 1 and 2", |w| {
             place_first(w, &[&claimed(1)]);
             place_second(w, &received(claimed(1), "1"));
@@ -265,24 +265,9 @@ fn what_contradicts_itself_is_refused() {
                 text.as_bytes(),
             );
         }),
-        ("a transaction's generation", |w| {
-            let long = transaction(3, &[], &[]).replace(
-                "generation\":\"generation",
-                &format!("generation\":\"{}", "g".repeat(257)),
-            );
-            w.place(
-                Folder::Root,
-                "continuation-transaction-v3.json",
-                long.as_bytes(),
-            );
-        }),
         ("a transaction of nothing", |w| {
             place_second(w, &claimed(1));
             w.place(Folder::Root, "continuation-transaction-v2.json", b"{}\n");
-        }),
-        ("a manifest that is too long", |w| {
-            place_second(w, &claimed(1));
-            w.place(Folder::Root, MANIFEST, &vec![b' '; 1024 * 1024 + 1]);
         }),
     ];
     for (what, make) in cases {
@@ -293,18 +278,64 @@ fn what_contradicts_itself_is_refused() {
     }
 }
 
+/// The very same file within the bound and a byte beyond it: what is refused is its length.
+fn within_and_beyond(most: usize, folder: Folder, name: &str, text: &str) {
+    let of = |bytes: usize| {
+        let mut world = world();
+        let mut text = text.as_bytes().to_vec();
+        text.resize(bytes, b' ');
+        world.place(folder, name, &text);
+        world
+    };
+    Store::open_manual(SimFs::new(of(most)), SMALL).expect("it is within the bound");
+    refused(&of(most + 1));
+}
+
+#[test]
+fn manifests_and_transactions_have_their_bounds() {
+    let manifest = |generation: usize| {
+        json!({
+            "schemaVersion": 3,
+            "generation": "g".repeat(generation),
+            "updatedAt": at(0),
+            "rollbackGuardRequired": false,
+            "stats": {},
+        })
+        .to_string()
+    };
+    let transaction = |generation: usize| {
+        transaction(3, &[], &[]).replace(
+            "\"generation\":\"generation\"",
+            &format!("\"generation\":\"{}\"", "g".repeat(generation)),
+        )
+    };
+    let journal = "continuation-transaction-v3.json";
+    for (name, of) in [
+        (MANIFEST, &manifest as &dyn Fn(usize) -> String),
+        (journal, &transaction),
+    ] {
+        let placed = |generation: usize| {
+            let mut world = world();
+            world.place(Folder::Root, name, of(generation).as_bytes());
+            world
+        };
+        Store::open_manual(SimFs::new(placed(256)), SMALL).expect("it is within the bound");
+        refused(&placed(257));
+    }
+    within_and_beyond(1024 * 1024, Folder::Root, MANIFEST, &manifest(1));
+    within_and_beyond(16 * 1024 * 1024, Folder::Root, journal, &transaction(1));
+}
+
 #[test]
 fn a_record_that_is_too_long_is_refused_before_anything_is_changed() {
-    let mut world = world();
-    place_second(&mut world, &claimed(1));
-    world.place(
-        Folder::Legacy,
-        &file(&id(2)),
-        &vec![b' '; MAX_RECORD_BYTES + 1],
-    );
-    refused(&world);
+    let record = claimed(2);
+    let (name, old_text) = (file(&record.continuation_id), old(&record).to_string());
+    within_and_beyond(MAX_RECORD_BYTES, Folder::Legacy, &name, &old_text);
+    let text = encode_file(&record).expect("valid");
+    let text = std::str::from_utf8(&text).expect("text");
+    within_and_beyond(MAX_RECORD_BYTES, Folder::Records, &name, text);
 
-    // One that fits, and would not once retention has said when it was compacted.
+    // Within the bound of a file, but with a text that no record has.
     let mut world = self::world();
     let full = delivered(received(claimed(3), "1"), at(9));
     let mut fields = old(&Record {
