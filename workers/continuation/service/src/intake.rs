@@ -61,37 +61,46 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// Reads the fields that every claim has.
+    /// Reads the fields that every claim has. When the deadline may be is asked by [`Self::in_time`]: a repeat of
+    /// what was claimed is answered after it too.
     ///
     /// # Errors
     /// 400 with the field's code.
-    pub fn parse(fields: &Fields, now: Time) -> Result<Self, Rejection> {
+    pub fn parse(fields: &Fields) -> Result<Self, Rejection> {
         let task_key = fields.text("taskKey", MAX_KEY, "invalid_taskKey")?;
         let task_hash = fields.text("taskHash", MAX_KEY, "invalid_taskHash")?;
         let deadline = fields.text("deadline", 64, "invalid_deadline")?;
-        let invalid = || {
-            Rejection::field(
-                "invalid_deadline",
-                "deadline must be a time in the future, such as 2030-01-02T03:04:05.000Z",
-            )
-        };
-        let deadline = Time::parse_lenient(deadline).ok_or_else(invalid)?;
-        if deadline <= now {
-            return Err(invalid());
+        Ok(Self {
+            task_key: task_key.to_owned(),
+            task_hash: task_hash.to_owned(),
+            deadline: Time::parse_lenient(deadline).ok_or_else(invalid_deadline)?,
+        })
+    }
+
+    /// Whether a new claim may have this deadline: in the future, and at most 30 days away.
+    ///
+    /// # Errors
+    /// `invalid_deadline`, `deadline_too_far`.
+    pub fn in_time(&self, now: Time) -> Result<(), Rejection> {
+        if self.deadline <= now {
+            return Err(invalid_deadline());
         }
         let most = i64::try_from(MAX_DEADLINE.as_millis()).unwrap_or(i64::MAX);
-        if deadline.since(now) > most {
+        if self.deadline.since(now) > most {
             return Err(Rejection::field(
                 "deadline_too_far",
                 "deadline must be at most 30 days away",
             ));
         }
-        Ok(Self {
-            task_key: task_key.to_owned(),
-            task_hash: task_hash.to_owned(),
-            deadline,
-        })
+        Ok(())
     }
+}
+
+fn invalid_deadline() -> Rejection {
+    Rejection::field(
+        "invalid_deadline",
+        "deadline must be a time in the future, such as 2030-01-02T03:04:05.000Z",
+    )
 }
 
 /// A result as it was submitted.
@@ -162,6 +171,12 @@ impl std::fmt::Debug for Intake {
     }
 }
 
+/// The conversation that is held at a place. Those of the terminal have any name, so that only
+/// their place says whose they are.
+fn conversation_at(place: &str) -> &str {
+    place.strip_prefix("terminal:").unwrap_or(place)
+}
+
 impl Intake {
     /// Over what the service holds.
     #[must_use]
@@ -184,7 +199,7 @@ impl Intake {
         // Only now: a body that trickles in while the turn ends must not make a claim that nobody settles.
         let _admitted = binding.admit().ok_or_else(Rejection::claim_capability)?;
         let fields = Fields::parse(body)?;
-        let wanted = Wanted::parse(&fields, self.desk.now())?;
+        let wanted = Wanted::parse(&fields)?;
         let bound = &binding.bound;
         self.enter(Claim {
             server: bound.server.clone(),
@@ -223,14 +238,19 @@ impl Intake {
                 "there is no such named route",
             ));
         };
-        let wanted = Wanted::parse(&fields, self.desk.now())?;
+        let wanted = Wanted::parse(&fields)?;
         let place = route.conversation.as_deref();
         let fingerprint = detached_fingerprint(service, &route_name, route.mode.name(), place);
         self.enter(Claim {
             server: format!("detached:{service}"),
             run: format!("detached:{service}:{}", wanted.task_key),
-            conversation: place
-                .map_or_else(|| format!("continuation-route:{route_name}"), str::to_owned),
+            conversation: match place {
+                Some(place) if route.mode == Mode::NotifyIfActionable => {
+                    conversation_at(place).to_owned()
+                }
+                Some(conversation) => conversation.to_owned(),
+                None => format!("continuation-route:{route_name}"),
+            },
             // What is only kept has no destination.
             reply_to: place
                 .filter(|_| route.mode == Mode::NotifyIfActionable)
@@ -267,6 +287,7 @@ impl Intake {
                         ))
                     };
                 }
+                wanted.in_time(now)?;
                 if tx.active_count() >= limits.max_active {
                     return Err(full(
                         "active_continuation_limit",

@@ -1,6 +1,7 @@
 //! Claims of running turns and of detached services.
 
 use super::stage::{BEARER, START, Stage, claim_body, request, settings};
+use crate::settings::Route;
 use continuation_record::{Mode, OriginContextState, Record, State};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -69,6 +70,43 @@ async fn a_repeat_is_the_same_claim_also_after_a_restart_and_after_its_end() {
         (200, &json!(true))
     );
     assert_eq!(again.json["token"], detached.json["token"]);
+}
+
+/// A service that comes back after its deadline must learn what became of its task.
+#[tokio::test]
+async fn a_repeat_is_answered_after_its_deadline_and_a_new_claim_is_not() {
+    let stage = Stage::new();
+    let body = |task: &str, hash: &str| {
+        let mut body = claim_body(task);
+        body["route"] = "index".into();
+        body["taskHash"] = hash.into();
+        body.to_string()
+    };
+    let send = async |body: String| {
+        let request = request("POST", "/v1/continuations/detached/claim")
+            .header("authorization", format!("Bearer {BEARER}"))
+            .header("x-mono-agent-service-name", "work-control");
+        stage.send(request.body(body.into()).unwrap()).await
+    };
+    let claimed = send(body("task", "hash")).await;
+    stage.pass(Duration::from_secs(40 * 24 * 3600));
+    stage.work().await;
+    assert_eq!(stage.record(&claimed).state, State::Expired);
+    let again = send(body("task", "hash")).await;
+    assert_eq!(
+        (again.status.as_u16(), &again.json["replayed"]),
+        (200, &json!(true))
+    );
+    assert_eq!(again.json["token"], claimed.json["token"]);
+    assert_eq!(
+        send(body("task", "other")).await.code(),
+        (409, "claim_conflict")
+    );
+    assert_eq!(
+        send(body("another", "hash")).await.code(),
+        (400, "invalid_deadline")
+    );
+    assert_eq!(stage.store.count(), 1);
 }
 
 #[tokio::test]
@@ -272,6 +310,26 @@ async fn detached_claims_take_their_destination_from_the_route_alone() {
     assert_eq!(record.reply_to_conversation_id, None);
     let capture = stage.record(&stage.detached("verify", "kept").await);
     assert_eq!(capture.reply_to_conversation_id, None);
+}
+
+/// What is said in a conversation of the terminal is kept by its name alone.
+#[tokio::test]
+async fn an_answer_for_the_terminal_belongs_to_the_history_of_its_conversation() {
+    for (mode, conversation, place) in [
+        (Mode::NotifyIfActionable, "plan", Some("terminal:plan")),
+        (Mode::Capture, "terminal:plan", None),
+    ] {
+        let mut settings = settings();
+        let route = Route {
+            mode,
+            conversation: Some("terminal:plan".into()),
+        };
+        settings.routes.insert("letters".into(), route);
+        let stage = Stage::with(settings);
+        let record = stage.record(&stage.detached("letters", "task").await);
+        assert_eq!(record.origin_conversation_id, conversation);
+        assert_eq!(record.reply_to_conversation_id.as_deref(), place);
+    }
 }
 
 #[tokio::test]

@@ -531,6 +531,38 @@ async fn a_provider_that_never_answers_holds_neither_the_others_nor_the_stop() {
     next.told(|told| assert!(told.synthesized.is_empty()));
 }
 
+/// Time stands still but when nobody has anything to do, so the loop has looked ten times by the end.
+#[tokio::test(start_paused = true)]
+async fn sixteen_are_worked_on_at_once_and_no_more() {
+    let stage = Stage::new();
+    for n in 0..20 {
+        let run = format!("run-{n}");
+        let claimed = stage.committed(&run, Mode::Reply, "task").await;
+        stage.submit(&claimed, json!("hang")).await;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut settings = settings();
+    settings.port = listener.local_addr().unwrap().port();
+    let (host, store): (Arc<Stub>, _) = (Arc::default(), Arc::new(stage.store.reopened()));
+    host.0.lock().unwrap().hangs_on = Some("hang".to_owned());
+    let parts = Parts {
+        keeper: store,
+        secret: secret(),
+        settings,
+        host: host.clone(),
+        ambient: stage.hands.clone(),
+    };
+    let service = Service::start(listener, parts).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(host.0.lock().unwrap().hung, 16);
+    let counts = service.operator().health().unwrap()["counts"].clone();
+    assert_eq!(
+        (&counts["synthesizing"], &counts["result_received"]),
+        (&json!(16), &json!(4))
+    );
+    service.stop().await;
+}
+
 #[tokio::test]
 async fn nothing_of_a_token_or_a_payload_is_in_any_log() {
     use std::sync::Mutex;

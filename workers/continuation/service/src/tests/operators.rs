@@ -220,6 +220,11 @@ async fn resolutions_that_say_nothing_clear_are_refused() {
         (400, "invalid_body")
     );
     assert_eq!(stage.record(&claimed).state, State::DeliveryUnknown);
+    let longest = json!({ "kind": "delivered", "deliveryId": "d".repeat(256) }).to_string();
+    let told = stage
+        .operate("POST", &step(&claimed, "resolve"), longest)
+        .await;
+    assert_eq!(told.status, 200);
 }
 
 #[tokio::test]

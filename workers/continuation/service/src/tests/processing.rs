@@ -172,6 +172,36 @@ async fn a_synthesis_that_failed_timed_out_or_was_interrupted_is_never_repeated(
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_model_has_ten_minutes_and_a_channel_two() {
+    for (payload, text, minutes, state, code) in [
+        ("hang", "x", 10, State::DeadLettered, "synthesis_timeout"),
+        (
+            "go",
+            "hang",
+            2,
+            State::DeliveryUnknown,
+            "delivery_timeout_outcome_unknown",
+        ),
+    ] {
+        let stage = Stage::new();
+        stage.told(|told| {
+            told.hangs_on = Some("hang".into());
+            told.synthesis = Some(Synthesis::Text(text.into()));
+        });
+        let claimed = stage.committed("run-1", Mode::Reply, "task").await;
+        stage.submit(&claimed, json!(payload)).await;
+        let began = tokio::time::Instant::now();
+        stage.work().await;
+        assert_eq!(began.elapsed(), Duration::from_secs(60 * minutes));
+        let record = stage.record(&claimed);
+        assert_eq!(
+            (record.state, record.last_error.unwrap().code.as_str()),
+            (state, code)
+        );
+    }
+}
+
 #[tokio::test]
 async fn the_longest_answer_is_kept_and_sent_whole() {
     let stage = Stage::new();

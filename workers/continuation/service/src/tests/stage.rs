@@ -69,12 +69,23 @@ pub(crate) struct Told {
     pub(crate) sent: Vec<DeliveryRequest>,
     pub(crate) entries: Vec<(String, String, String)>,
     pub(crate) asked_ready: Vec<String>,
-    /// A model never answers where this is in the message.
+    /// A model never answers where this is in the message, nor does a channel where it is in the text.
     pub(crate) hangs_on: Option<String>,
+    /// Models that never answered.
+    pub(crate) hung: usize,
 }
 
 #[derive(Default)]
 pub(crate) struct Stub(pub(crate) Mutex<Told>);
+
+impl Stub {
+    fn hangs(&self, text: &str) -> bool {
+        let told = self.0.lock().unwrap();
+        told.hangs_on
+            .as_ref()
+            .is_some_and(|word| text.contains(word))
+    }
+}
 
 #[async_trait]
 impl Host for Stub {
@@ -109,8 +120,8 @@ impl Host for Stub {
     }
 
     async fn synthesize(&self, request: SynthesisRequest) -> Synthesis {
-        let hangs = self.0.lock().unwrap().hangs_on.clone();
-        if hangs.is_some_and(|word| request.message.contains(&word)) {
+        if self.hangs(&request.message) {
+            self.0.lock().unwrap().hung += 1;
             std::future::pending::<()>().await;
         }
         let mut told = self.0.lock().unwrap();
@@ -121,6 +132,9 @@ impl Host for Stub {
     }
 
     async fn deliver(&self, request: DeliveryRequest) -> Delivery {
+        if self.hangs(&request.text) {
+            std::future::pending::<()>().await;
+        }
         let mut told = self.0.lock().unwrap();
         told.sent.push(request);
         told.delivery.clone().unwrap_or(Delivery::Delivered {
