@@ -14,7 +14,6 @@ use std::path::Path;
 /// is served, its line goes.
 const NOT_SERVED: &[&str] = &[
     "memory",
-    "interaction",
     "cron",
     "tui",
     "slack",
@@ -55,6 +54,20 @@ impl Report {
         self.sections
             .iter()
             .any(|section| section.status == Status::Waiting)
+    }
+}
+
+impl Report {
+    /// What waits for a setting, each with its section: it doesn't keep the daemon from starting,
+    /// and something won't work until it is there.
+    pub fn waiting(&self) -> impl Iterator<Item = String> + '_ {
+        self.sections
+            .iter()
+            .filter(|section| section.status == Status::Waiting)
+            .flat_map(|section| {
+                let told = section.details.iter().filter(|d| !d.starts_with("[WARN]"));
+                told.map(|detail| format!("waiting: {}: {detail}", section.id))
+            })
     }
 }
 
@@ -282,7 +295,14 @@ impl Look<'_> {
             }
             File { path } => {
                 let shown = self.analysis.bases.show(path);
-                (!path.is_file()).then(|| format!("there is no key file {shown}"))
+                match std::fs::metadata(path) {
+                    Ok(meta) if meta.is_dir() => Some(format!("the key file {shown} is a folder")),
+                    Ok(meta) if meta.is_file() && meta.len() == 0 => {
+                        Some(format!("the key file {shown} is empty"))
+                    }
+                    Ok(_) => None,
+                    Err(_) => Some(format!("there is no key file {shown}")),
+                }
             }
             Credential { name, path: None } => Some(format!(
                 "the credential `{name}` is only there when systemd starts the daemon"
@@ -383,6 +403,10 @@ impl Look<'_> {
             }
             "a2a" => need(self.get("a2a.agent").is_some(), "a2a.agent"),
             _ => {}
+        }
+        let mut written = self.analysis.places.keys();
+        if id == "interaction" && written.any(|key| key.starts_with("interaction.askUser")) {
+            advice.push("[WARN] interaction.askUser: accepted; this version asks the person nothing".to_string());
         }
         if id == "webhook"
             && let Some(config) = &self.analysis.config

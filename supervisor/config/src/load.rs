@@ -15,6 +15,10 @@ use std::io::Read;
 use std::path::Path;
 use zeroize::{Zeroize, Zeroizing};
 
+/// For whoever has none yet; the handbook begins with it too.
+const SMALLEST: &str =
+    r#"{"runtime": {"model": "demo:scripted"}, "context": {"identityPath": "identity.md"}}"#;
+
 /// A configuration that can be used.
 #[derive(Debug)]
 pub struct Loaded {
@@ -93,14 +97,13 @@ pub(crate) fn analyse(path: &Path, env: &Env) -> Analysis {
             );
         }
         Err(why) => {
-            let message = match why {
-                Unreadable::Other(message) => message,
-                _ => "there is no such file".to_string(),
+            let problem = match why {
+                Unreadable::Other(message) => Diagnostic::error("unreadable", "", message),
+                _ => Diagnostic::error("unreadable", "", "there is no such file")
+                    .expected(format!("a configuration; the smallest one is {SMALLEST}"))
+                    .suggest("name another with --config"),
             };
-            return failed(
-                Diagnostic::error("unreadable", "", message).at(&at(start)),
-                bases,
-            );
+            return failed(problem.at(&at(start)), bases);
         }
     };
     let (mut node, duplicates) = match json::parse(&text) {

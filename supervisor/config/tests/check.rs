@@ -56,6 +56,36 @@ fn a_minimal_configuration_is_ready() {
 }
 
 #[test]
+fn a_file_of_servers_is_shown_where_it_was_found_with_its_servers() {
+    let folder = tempfile::tempdir().unwrap();
+    let workspace = folder.path().join("work");
+    std::fs::create_dir(&workspace).unwrap();
+    std::fs::write(folder.path().join("me.md"), "me").unwrap();
+    let file = folder.path().join("c.json");
+    let runtime = "\"runtime\": {\"model\": \"demo:scripted\", \"workspace\": \"work\"}";
+    let tools = "\"tools\": {\"mcpConfigPath\": \"./mcp.json\"}";
+    std::fs::write(&file, format!("{{{runtime}, {HEAD}, {tools}}}")).unwrap();
+    let told = || check(&file, &Env::new()).to_string();
+    let missing = told();
+    assert!(
+        missing.contains("an MCP config file is missing: ./work/mcp.json"),
+        "{missing}"
+    );
+    let servers = r#"{"mcpServers": {"a": {"command": "x"}, "b": {"url": "https://b.example/sse"},
+        "c": {"url": "https://c.example/mcp"}}}"#;
+    std::fs::write(workspace.join("mcp.json"), servers).unwrap();
+    let found = told();
+    for line in [
+        "MCP config: ./work/mcp.json",
+        "MCP server: a (stdio)",
+        "MCP server: b (sse)",
+        "MCP server: c (http)",
+    ] {
+        assert!(found.contains(line), "{found}");
+    }
+}
+
+#[test]
 fn webhooks_are_served_and_what_they_do_not_do_is_said() {
     let with = |webhook: &str| {
         report(

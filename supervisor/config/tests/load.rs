@@ -110,7 +110,12 @@ fn the_full_example_loads() {
     let loaded = load(&examples().join("full.config.json"), &env)
         .map_err(|e| e.to_string())
         .unwrap();
-    assert!(loaded.warnings.is_empty(), "{:#?}", loaded.warnings);
+    // Its servers are not on every machine, and a route of it leads to a channel that is not served.
+    let machine = ["missing_program", "missing_folder", "unreachable_route"];
+    let told: Vec<_> = (loaded.warnings.iter())
+        .filter(|d| !machine.contains(&d.code))
+        .collect();
+    assert!(told.is_empty(), "{told:#?}");
     let config: Config = loaded.config;
     let servers: Vec<_> = config
         .tools
@@ -249,6 +254,33 @@ fn the_environment_wins_over_the_file_and_the_file_over_the_default() {
 }
 
 #[test]
+fn servers_are_named_by_their_variables_and_their_headers_are_literal() {
+    let folder = Folder::new(&with("\"tools\": {\"mcpConfigPath\": \"other.json\"}"));
+    folder.write(
+        "mcp.json",
+        r#"{"mcpServers": {"a": {"command": "x", "env": {"A": "$HOME ${TOKEN}"}},
+            "b": {"url": "http://[::1]:9/mcp", "headers": {"x-b": "${TOKEN} $TOKEN"}}}}"#,
+    );
+    let env = [
+        ("MONO_AGENT_MCP_CONFIG_PATH", "./mcp.json"),
+        ("MONO_AGENT_MCP_REQUEST_CONTEXT_SERVERS", "a"),
+        ("MONO_AGENT_CONTINUATION_SERVERS", "b"),
+        ("TOKEN", "expanded"),
+    ];
+    let tools = folder.load(&env).unwrap().config.tools;
+    assert_eq!(tools.mcp_request_context_servers, ["a"]);
+    assert_eq!(tools.continuation_servers, ["b"]);
+    let McpTransport::Stdio { env, .. } = &tools.mcp_servers["a"].transport else {
+        panic!("{tools:?}")
+    };
+    assert_eq!(env["A"].expose(), "$HOME ${TOKEN}");
+    let McpTransport::Http { headers, .. } = &tools.mcp_servers["b"].transport else {
+        panic!("{tools:?}")
+    };
+    assert_eq!(headers["x-b"].expose(), "${TOKEN} $TOKEN");
+}
+
+#[test]
 fn an_empty_allowed_tools_variable_is_an_explicit_empty_list() {
     let loaded = good(
         "\"tools\": {\"allowedTools\": [\"Read\"]}",
@@ -274,7 +306,7 @@ fn the_mcp_file_is_taken_from_the_workspace() {
     );
     folder.write(
         "w/mcp.json",
-        "{\"mcpServers\": {\"a\": {\"command\": \"x\", \"disabled\": true}}, \"other\": 1}",
+        "{\"mcpServers\": {\"a\": {\"command\": \"sh\", \"disabled\": true}}, \"other\": 1}",
     );
     let loaded = folder.load(&[]).unwrap();
     assert!(loaded.config.tools.mcp_servers.contains_key("a"));
@@ -284,7 +316,7 @@ fn the_mcp_file_is_taken_from_the_workspace() {
     );
     folder.write(
         "w/mcp.json",
-        "{\"mcpServers\": {\"a\": {\"command\": \"x\",\n\"sandbox\": {\"network\": \"all\"}}}}",
+        "{\"mcpServers\": {\"a\": {\"command\": \"sh\",\n\"sandbox\": {\"network\": \"all\"}}}}",
     );
     let errors = folder.load(&[]).unwrap_err();
     assert_eq!(
@@ -357,6 +389,59 @@ fn rules_between_keys() {
         let problems = bad(config, &[]);
         assert_eq!(codes(&problems), *expected, "{config}\n{problems:#?}");
         assert!(problems[0].line.is_some(), "{config}");
+    }
+}
+
+#[test]
+fn continuations_are_on_with_their_block_or_with_a_server_that_may_claim() {
+    let server = |url: &str| {
+        format!(
+            "\"tools\": {{\"mcpServers\": {{\"a\": {{\"url\": \"{url}\"}}}}, \"continuationServers\": [\"a\"]}}"
+        )
+    };
+    let local = server("http://127.0.0.1:9/mcp");
+    for (config, on) in [
+        ("", false),
+        ("\"continuations\": {}", true),
+        ("\"continuations\": {\"port\": 4000}", true),
+        ("\"continuations\": {\"enabled\": true}", true),
+        (
+            "\"continuations\": {\"port\": 4000, \"enabled\": false}",
+            false,
+        ),
+        (&local, true),
+        (
+            &format!("{local}, \"continuations\": {{\"enabled\": false}}"),
+            false,
+        ),
+    ] {
+        let config = good(config, &[]).config.continuations;
+        assert_eq!(config.enabled, on, "{config:?}");
+    }
+    // With nothing but a server everything else is as documented.
+    let config = good(&local, &[]).config.continuations;
+    assert_eq!((config.host.as_str(), config.port), ("127.0.0.1", 4319));
+    assert!(config.state_dir.ends_with(".mono-agent/continuations"));
+    for host in ["localhost:9", "[::1]:9", "127.0.0.1"] {
+        assert!(
+            good(&server(&format!("http://{host}/mcp")), &[])
+                .config
+                .continuations
+                .enabled
+        );
+    }
+    for url in [
+        "http://127.0.0.2:9/mcp",
+        "http://0.0.0.0:9/mcp",
+        "http://10.0.0.1:9/mcp",
+        "http://localhost.example:9/mcp",
+        "https://127.0.0.1:9/mcp",
+    ] {
+        let code = (
+            "unsupported_continuation_server",
+            "tools.continuationServers[0]",
+        );
+        assert_eq!(codes(&bad(&server(url), &[])), [code], "{url}");
     }
 }
 
@@ -491,9 +576,9 @@ fn a_thousand_mistakes_are_told_in_a_hundred_lines() {
 #[test]
 fn a_server_in_both_files_is_reported_once() {
     let folder = Folder::new(&with(
-        "\"tools\": {\"mcpConfigPath\": \"mcp.json\", \"mcpServers\": {\"a\": {\"shared\": true}, \"b\": {\"command\": \"mine\"}}}",
+        "\"tools\": {\"mcpConfigPath\": \"mcp.json\", \"mcpServers\": {\"a\": {\"shared\": true}, \"b\": {\"command\": \"cat\"}}}",
     ));
-    folder.write("mcp.json", "{\"mcpServers\": {\"a\": {\"command\": \"x\"}, \"b\": {\"command\": \"theirs\"}, \"c\": {\"command\": \"z\"}}}");
+    folder.write("mcp.json", "{\"mcpServers\": {\"a\": {\"command\": \"sh\"}, \"b\": {\"command\": \"true\"}, \"c\": {\"command\": \"sh\"}}}");
     let loaded = folder.load(&[]).unwrap();
     let told: Vec<_> = loaded
         .warnings
@@ -520,9 +605,9 @@ fn a_server_in_both_files_is_reported_once() {
             .as_str()
     };
     assert_eq!(value("tools.mcpServers.a.shared"), "true");
-    assert_eq!(value("tools.mcpServers.a.command"), "\"x\"");
-    assert_eq!(value("tools.mcpServers.b.command"), "\"mine\"");
-    assert_eq!(value("tools.mcpServers.c.command"), "\"z\"");
+    assert_eq!(value("tools.mcpServers.a.command"), "\"sh\"");
+    assert_eq!(value("tools.mcpServers.b.command"), "\"cat\"");
+    assert_eq!(value("tools.mcpServers.c.command"), "\"sh\"");
     // An entry that only gives rights to a server of the file can say nothing else.
     folder.write("c.json", &with("\"tools\": {\"mcpConfigPath\": \"mcp.json\", \"mcpServers\": {\"a\": {\"args\": [\"x\"]}}}"));
     assert_eq!(

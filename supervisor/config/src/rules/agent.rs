@@ -180,20 +180,25 @@ impl Rules<'_> {
             if let Some(path) = self.text(key)
                 && !Path::new(path).is_file()
             {
-                self.error("missing_file", key, "there is no such file")
-                    .expected = Some(
+                let message = match Path::new(path).is_dir() {
+                    true => "that is a folder",
+                    false => "there is no such file",
+                };
+                self.error("missing_file", key, message).expected = Some(
                     "a readable text file; a relative path is taken from this file's folder".into(),
                 );
             }
         }
-        for (key, what) in [
-            ("runtime.workspace", "folder"),
-            ("context.skillsRoot", "folder"),
-        ] {
+        for key in ["runtime.workspace", "context.skillsRoot"] {
             if let Some(path) = self.text(key)
                 && !Path::new(path).is_dir()
             {
-                self.error("missing_folder", key, format!("there is no such {what}"));
+                let problem = self.error("missing_folder", key, "there is no such folder");
+                problem.expected = Some(
+                    "a folder that is there; a relative path is taken from this file's folder"
+                        .into(),
+                );
+                problem.suggestion = Some("make it (mkdir), or name another".into());
             }
         }
         if !self.texts("context.selectedSkills").is_empty()

@@ -5,6 +5,7 @@
 
 mod agent;
 mod channels;
+mod machine;
 mod services;
 mod tools;
 
@@ -40,9 +41,13 @@ impl Rules<'_> {
         self.memory();
         self.sandbox();
         self.listeners();
+        self.ports();
         self.callbacks();
         self.named_entries();
+        self.programs();
+        self.routes();
         self.secrets_in_the_file();
+        self.exposed_keys();
         self.variables();
         let told = self.told;
         self.found

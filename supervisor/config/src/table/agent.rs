@@ -167,7 +167,7 @@ pub(super) const FIELDS: &[Field] = &[
     int("tools.mcpServers.<name>.sandbox.memoryMaxBytes", MEMORY_MIN, MEMORY_MAX).or(MEMORY_DEFAULT)
         .doc("Bytes of memory that a stdio server may use, with all processes that it starts."),
     list("tools.mcpRequestContextServers", &SERVER_NAME, 128).or_texts(&[]).env("MCP_REQUEST_CONTEXT_SERVERS")
-        .doc("Stdio servers with a process of their own for each run. The run's context is not given to them yet."),
+        .doc("Stdio servers with a process of their own for each run, which is told of the request that it works for."),
     list("tools.continuationServers", &SERVER_NAME, 128).or_texts(&[]).env("CONTINUATION_SERVERS")
         .doc("Stdio or loopback HTTP servers that may claim a continuation."),
     millis("tools.mcpCallTimeoutMs", 1, DAY_MS).or(120_000)

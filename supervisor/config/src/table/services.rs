@@ -91,12 +91,14 @@ pub(super) const FIELDS: &[Field] = &[
     flag("memory.consolidation.enabled", true).doc("Consolidate by schedule; no model call."),
     text("memory.consolidation.cron", 256, Form::Cron).or_text("0 */2 * * *").doc("When."),
 
-    section("interaction").doc("Questions to the person, and progress."),
+    section("interaction").doc("Questions to the person, and where servers post their progress."),
     millis("interaction.askUser.timeoutMs", 1000, 365 * DAY_MS).or(600_000).nullable().env("ASK_USER_TIMEOUT_MS")
         .doc("How long a question stays open; null (variable: `none`) is without end."),
     text("interaction.bridge.host", 255, Form::LoopbackHost).or_text("127.0.0.1").doc("Loopback only."),
-    int("interaction.bridge.port", 0, 65_535).or(0).doc("0 takes a free port."),
-    flag("interaction.progress.enabled", true).doc("Progress posts from servers."),
+    int("interaction.bridge.port", 0, 65_535).or(0)
+        .doc("0 takes a free port for each worker; with one of your own a reload ends the progress of runs under way."),
+    flag("interaction.progress.enabled", true)
+        .doc("Servers of `tools.mcpRequestContextServers` with the network may post progress."),
 
     optional("sandbox").doc("Narrower rules for the tools' commands; every run is confined without it too."),
     choice("sandbox.mode", &["native", "off"]).or_text("native").doc("`native` inside the block; off when the block is absent."),
