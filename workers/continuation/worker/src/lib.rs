@@ -6,7 +6,6 @@
 //! run that puts an answer into words), to the channels (a delivery).
 #![forbid(unsafe_code)]
 
-pub mod door;
 pub mod edge;
 pub mod host;
 pub mod owners;

@@ -1,14 +1,13 @@
 //! The workers that this one asks, by what is asked of them.
 
-use crate::door::Door;
 use continuation_record::Time;
 use continuation_record::snapshot::{SnapshotMessage, SnapshotRole};
 use ipc_proto::chat::{ChatMessage, ChatRole};
 use ipc_proto::edges::control::EdgeName;
 use ipc_proto::edges::delivery::{self, Delivery, Obstacle};
 use ipc_proto::edges::store::{History, Reply, Request, Store};
-use ipc_proto::{Body, CallError, Client, ConversationId, Role, RunId};
-use std::collections::HashSet;
+use ipc_proto::{Again, Body, CallError, ConversationId, Door, Edge, Role, RunId};
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -16,6 +15,8 @@ use worker_kit::Granted;
 
 /// How long the store may take, a restart of it included.
 const STORE_TIME: Duration = Duration::from_secs(30);
+/// How long a channel that starts anew is waited for.
+const COMES_WITHIN: Duration = Duration::from_secs(10);
 /// How long a channel may take to say whether it could deliver.
 const REACH_TIME: Duration = Duration::from_secs(20);
 /// Largest history in bytes.
@@ -113,15 +114,9 @@ impl Owners {
     pub fn take(&self, granted: Granted) -> Option<Granted> {
         let role = granted.peer.role;
         let outcome: io::Result<()> = match (granted.edge, role) {
-            (EdgeName::Store, Role::Store) => {
-                Client::new(granted.fd, role).map(|client| self.store.replace(client))
-            }
-            (EdgeName::Delivery, Role::ChannelConsole) => {
-                Client::new(granted.fd, role).map(|client| self.console.replace(client))
-            }
-            (EdgeName::Delivery, Role::ChannelWebhook) => {
-                Client::new(granted.fd, role).map(|client| self.webhook.replace(client))
-            }
+            (EdgeName::Store, Role::Store) => self.store.open(granted.fd, role),
+            (EdgeName::Delivery, Role::ChannelConsole) => self.console.open(granted.fd, role),
+            (EdgeName::Delivery, Role::ChannelWebhook) => self.webhook.open(granted.fd, role),
             _ => return Some(granted),
         };
         if let Err(e) = outcome {
@@ -136,7 +131,7 @@ impl Owners {
             return Fate::NotCommitted;
         };
         let request = Request::RunCommitted { run };
-        match self.store.insist(&request, &[], STORE_TIME).await {
+        match insist(&self.store, &request, &[], STORE_TIME).await {
             Ok((Reply::Committedness { state }, _)) => match state.as_str() {
                 "committed" => Fate::Committed,
                 "failed" | "unknown" => Fate::NotCommitted,
@@ -157,7 +152,7 @@ impl Owners {
     pub async fn latest_history(&self, conversation: &str) -> Result<Vec<SnapshotMessage>, String> {
         let conversation = ConversationId::parse(conversation).map_err(|e| e.to_string())?;
         let request = Request::LatestHistory { conversation };
-        let answer = self.store.insist(&request, &[], STORE_TIME).await;
+        let answer = insist(&self.store, &request, &[], STORE_TIME).await;
         match answer.map_err(|e| e.to_string())? {
             (Reply::Began { history }, mut fds) => {
                 let history: History = history
@@ -194,7 +189,7 @@ impl Owners {
             messages,
         };
         let fds: Vec<OwnedFd> = fd.into_iter().collect();
-        match self.store.insist(&request, &fds, STORE_TIME).await {
+        match insist(&self.store, &request, &fds, STORE_TIME).await {
             Ok((Reply::Committed { .. }, _)) => Ok(()),
             Ok(_) => Err("history_unavailable".to_owned()),
             Err(CallError::Fault(fault)) => Err(Reason::new(&fault.code, "").code),
@@ -225,14 +220,14 @@ impl Owners {
         let Ok(destination) = ConversationId::parse(target) else {
             return Posted::Never(nowhere());
         };
-        let door = match self.place(target) {
+        let channel = match self.place(target) {
             Place::Terminal(_) => return Posted::Ready,
             Place::Console => &self.console,
             Place::Webhook => &self.webhook,
             Place::Nowhere => return Posted::Never(nowhere()),
         };
         let request = delivery::Request::Reach { destination };
-        match door.insist(&request, &[], REACH_TIME).await {
+        match insist(channel, &request, &[], REACH_TIME).await {
             Ok((reply, _)) => of_reply(reply),
             // It was only a question.
             Err(e) => Posted::Later(None, unavailable(&e)),
@@ -265,29 +260,45 @@ impl Owners {
                     text,
                 };
                 // The store keeps one letter of a key, so it may be asked until it answers.
-                match self.store.insist(&letter, &fds, time).await {
+                match insist(&self.store, &letter, &fds, time).await {
                     Ok((Reply::Recorded, _)) => Posted::Delivered(Some(key.to_owned())),
                     Ok(_) => Posted::Unknown(Reason::new("channel_protocol", "another answer")),
                     Err(e) => of_error(&e),
                 }
             }
             // As the store: the console's message of a key is one.
-            Place::Console => match self.console.insist(&request(text), &fds, time).await {
+            Place::Console => match insist(&self.console, &request(text), &fds, time).await {
                 Ok((reply, _)) => of_reply(reply),
                 Err(e) => of_error(&e),
             },
-            Place::Webhook => match self.webhook.ask(&request(text), &fds, time).await {
-                Ok((reply, _)) => of_reply(reply),
-                Err(e) => of_error(&e),
-            },
+            Place::Webhook => {
+                let line = self.webhook.line(COMES_WITHIN);
+                match line.ask(&request(text), &fds, time, Again::Never).await {
+                    Ok((reply, _)) => of_reply(reply),
+                    Err(e) => of_error(&e),
+                }
+            }
         }
     }
+}
+
+/// Asks until there is an answer, a refusal, or the time is over. Only for what may be asked twice.
+async fn insist<E: Edge>(
+    owner: &Door<E>,
+    request: &E::Request,
+    fds: &[OwnedFd],
+    time: Duration,
+) -> Result<(E::Reply, VecDeque<OwnedFd>), CallError> {
+    owner
+        .line(time)
+        .ask(request, fds, time, Again::Harmless)
+        .await
 }
 
 fn nowhere() -> Reason {
     Reason::new(
         "unsupported_destination",
-        "no channel of this daemon delivers an answer there later",
+        "no channel of this daemon delivers an answer there later: it takes web:, terminal: or webhook: and a name",
     )
 }
 
@@ -306,7 +317,7 @@ fn of_error(error: &CallError) -> Posted {
         }
         CallError::Fault(fault) => Posted::Never(Reason::new(&fault.code, fault.message.clone())),
         // It could not be said at all.
-        CallError::Link(_) => Posted::Later(None, unavailable(error)),
+        CallError::NotServing(_) | CallError::Link(_) => Posted::Later(None, unavailable(error)),
         CallError::Gone(_) | CallError::Timeout { .. } => {
             Posted::Unknown(Reason::new("channel_lost", error.to_string()))
         }
@@ -432,6 +443,10 @@ mod tests {
         assert!(matches!(
             of_error(&CallError::Gone("channel")),
             Posted::Unknown(_)
+        ));
+        assert!(matches!(
+            of_error(&CallError::NotServing("channel")),
+            Posted::Later(..)
         ));
         let late = CallError::Timeout {
             edge: "channel",
