@@ -164,13 +164,11 @@ mod tests {
             shelf.hold(&k, "r", t);
         }
         shelf.release("r", t);
-        assert!(
-            shelf
-                .sweep(t + WARM_FOR - Duration::from_secs(1))
-                .is_empty()
-        );
-        assert_eq!(shelf.next_expiry(), Some(t + WARM_FOR));
-        assert_eq!(shelf.sweep(t + WARM_FOR).len(), 2);
+        let idle = Duration::from_secs(10 * 60);
+        let just_before = t + idle - Duration::from_millis(1);
+        assert!(shelf.sweep(just_before).is_empty());
+        assert_eq!(shelf.next_expiry(), Some(t + idle));
+        assert_eq!(shelf.sweep(t + idle).len(), 2);
     }
 
     #[test]

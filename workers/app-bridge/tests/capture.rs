@@ -13,7 +13,7 @@ use ipc_proto::{ConversationId, RunId};
 use mono_app_bridge::apps::capture::Shown;
 use mono_app_bridge::apps::desk::Desk;
 use mono_app_bridge::apps::folder::Folder;
-use mono_app_bridge::apps::manifest::Manifest;
+use mono_app_bridge::apps::manifest::{Manifest, State};
 use mono_app_bridge::apps::vault::Vault;
 use mono_app_bridge::connection::{Connection, Era};
 use mono_app_bridge::limits::Limits;
@@ -49,6 +49,7 @@ fn scope() -> RunScope {
 struct Captured {
     part: Option<ReplyPart>,
     manifest: Option<Manifest>,
+    state: Option<State>,
     html: Vec<u8>,
 }
 
@@ -57,10 +58,22 @@ async fn capture<F>(connection: &Connection, result: Value, script: F) -> Captur
 where
     F: Future<Output = ()>,
 {
+    capture_of(connection, Map::new(), result, script).await
+}
+
+async fn capture_of<F>(
+    connection: &Connection,
+    arguments: Map<String, Value>,
+    result: Value,
+    script: F,
+) -> Captured
+where
+    F: Future<Output = ()>,
+{
     let temp = tempfile::tempdir().unwrap();
     let desk = desk(&temp);
     let result: CallToolResult = serde_json::from_value(result).unwrap();
-    let (scope, settings, arguments) = (scope(), server(), Map::new());
+    let (scope, settings) = (scope(), server());
     let shown = Shown {
         scope: &scope,
         settings: &settings,
@@ -78,9 +91,13 @@ where
     let html = manifest
         .as_ref()
         .map(|manifest| desk.vault().html(manifest, now).unwrap());
+    let state = manifest
+        .as_ref()
+        .map(|manifest| desk.vault().state(&manifest.id, now).unwrap());
     Captured {
         part,
         manifest,
+        state,
         html: html.unwrap_or_default(),
     }
 }
@@ -309,22 +326,64 @@ async fn pages_and_states_are_bounded_at_both_edges() {
         let captured = capture(&connection, ok(), script).await;
         assert_eq!(captured.part.is_some(), kept, "{bytes}");
     }
-    // Half of the state is the result's.
-    let frame = serde_json::to_value(CallToolResult::default())
-        .unwrap()
-        .to_string()
-        .len();
-    for (more, kept) in [(0, true), (200, false)] {
+    // Half of the state is the input's, and half the result's.
+    let half = 512 << 10;
+    let result = |text: String| json!({ "content": [{ "type": "text", "text": text }] });
+    let written: CallToolResult = serde_json::from_value(result(String::new())).unwrap();
+    let frame = serde_json::to_string(&written).unwrap().len();
+    let input = |bytes: usize| {
+        let text = "y".repeat(bytes - r#"{"a":""}"#.len());
+        Map::from_iter([("a".to_owned(), text.into())])
+    };
+    for (input_bytes, result_bytes, kept) in [
+        (half, half, true),
+        (half + 1, half, false),
+        (half, half + 1, false),
+    ] {
         let (connection, mut peer) = connected(limits()).await;
         let script = async {
             lists(&mut peer, json!({ "ui": { "resourceUri": URI } })).await;
             reads(&mut peer, page()).await;
         };
-        let text = "x".repeat((512 << 10) - frame - 100 + more);
-        let result = json!({ "content": [{ "type": "text", "text": text }] });
-        let captured = capture(&connection, result, script).await;
-        assert_eq!(captured.part.is_some(), kept, "{more}");
+        let result = result("x".repeat(result_bytes - frame));
+        let captured = capture_of(&connection, input(input_bytes), result, script).await;
+        assert_eq!(
+            captured.part.is_some(),
+            kept,
+            "{input_bytes} {result_bytes}"
+        );
     }
+}
+
+#[tokio::test]
+async fn what_is_kept_is_the_exact_call_the_tools_for_apps_and_the_configured_age() {
+    let (connection, mut peer) = connected(limits()).await;
+    let script = async {
+        let list = peer.expect("tools/list").await;
+        let tool = |name: &str, ui: Value| json!({ "name": name, "inputSchema": { "type": "object" }, "_meta": { "ui": ui } });
+        let tools = [
+            tool("t", json!({ "resourceUri": URI })),
+            tool("app", json!({ "visibility": ["app"] })),
+            tool("model", json!({ "visibility": ["model"] })),
+            tool("nobody", json!({ "visibility": [] })),
+        ];
+        peer.answer(&list, json!({ "tools": tools })).await;
+        reads(&mut peer, page()).await;
+    };
+    let arguments = json!({ "n": 1.5, "deep": [{ "a": null }] });
+    let result = json!({ "content": [{ "type": "text", "text": "ok" }],
+        "structuredContent": { "rows": [1, 2] }, "_meta": { "own": true } });
+    let input = arguments.as_object().unwrap().clone();
+    let captured = capture_of(&connection, input, result.clone(), script).await;
+    let (manifest, state) = (captured.manifest.unwrap(), captured.state.unwrap());
+    let tools: Vec<_> = manifest.tools.iter().map(|tool| &*tool.name).collect();
+    assert_eq!(tools, ["t", "app"]);
+    assert_eq!(state.input, arguments);
+    for (key, value) in result.as_object().unwrap() {
+        assert_eq!(&state.result[key], value, "{key}");
+    }
+    assert_eq!(manifest.expires_at - manifest.created_at, 86_400_000);
+    assert_eq!(captured.html, b"<p>hi");
 }
 
 #[tokio::test]

@@ -112,6 +112,9 @@ fn the_end_is_written_into_room_that_was_set_aside() {
     ticket.complete(at()).unwrap();
     let phases: Vec<_> = bench.vault.log(&id(0)).unwrap();
     assert_eq!(phases[1]["details"]["phase"], "completed");
+    // With the end in it, too.
+    let written = |n: usize| fs::metadata(bench.file(n, LOGS[0])).unwrap().len();
+    assert!(written(0) + written(1) <= 4 * ENTRY);
 }
 
 #[test]

@@ -134,6 +134,16 @@ mod tests {
     }
 
     #[test]
+    fn the_bounds_are_256_mebibytes_with_one_for_audits_and_256_kibibytes_a_log() {
+        let bounds = Bounds {
+            ceiling: 256 << 20,
+            reserve: 1 << 20,
+            segment: 256 << 10,
+        };
+        assert_eq!((Bounds::default(), SEGMENTS), (bounds, 3));
+    }
+
+    #[test]
     fn the_oldest_history_of_the_largest_goes_first() {
         let shares = vec![
             share("small", [50, 10, 10], 1, false),

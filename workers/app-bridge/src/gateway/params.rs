@@ -22,13 +22,23 @@ pub struct NotAnObject;
 
 type Members<'a> = BTreeMap<Cow<'a, str>, Cow<'a, RawValue>>;
 
+/// Who calls.
+#[derive(Debug, Clone, Copy)]
+pub struct Who<'a> {
+    /// Whose request it is. None for an app of a process that several share: its sessions have the same rights,
+    /// and their apps one connection.
+    pub session: Option<&'a str>,
+    /// In the name of an app, and not of a model (spec s2, "App-originated tool calls").
+    pub is_app: bool,
+}
+
 /// What is put into the metadata of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp<'a> {
     /// The request's number, in the place of a progress token.
     pub number: u64,
     /// Who calls, where the server wants to know it.
-    pub caller: Option<&'a str>,
+    pub caller: Option<Who<'a>>,
     /// Apps are shown.
     pub apps: bool,
 }
@@ -82,8 +92,12 @@ pub fn stamped(
     Ok((Some(text), token.map(|token| token.to_string())))
 }
 
-fn caller_of(session: &str) -> Value {
-    json!({ "session": session, "kind": "gateway" })
+fn caller_of(who: Who<'_>) -> Value {
+    let kind = if who.is_app { "mcp-app" } else { "gateway" };
+    match who.session {
+        Some(session) => json!({ "session": session, "kind": kind }),
+        None => json!({ "kind": kind }),
+    }
 }
 
 /// Says that apps are shown, or that they are not.
@@ -203,14 +217,26 @@ mod tests {
             stamped(Some(forged), STAMP).unwrap().0.as_deref(),
             Some("{}")
         );
-        let stamp = Stamp {
-            caller: Some("s1"),
-            ..STAMP
-        };
-        for params in [None, Some("{}"), Some(forged)] {
-            let (params, _) = stamped(params, stamp).unwrap();
-            let caller = &read(&params.unwrap())["_meta"][CALLER];
-            assert_eq!(*caller, json!({ "session": "s1", "kind": "gateway" }));
+        let who = |session, is_app| Who { session, is_app };
+        for (who, told) in [
+            (
+                who(Some("s1"), false),
+                json!({ "session": "s1", "kind": "gateway" }),
+            ),
+            (
+                who(Some("s1"), true),
+                json!({ "session": "s1", "kind": "mcp-app" }),
+            ),
+            (who(None, true), json!({ "kind": "mcp-app" })),
+        ] {
+            let stamp = Stamp {
+                caller: Some(who),
+                ..STAMP
+            };
+            for params in [None, Some("{}"), Some(forged)] {
+                let (params, _) = stamped(params, stamp).unwrap();
+                assert_eq!(read(&params.unwrap())["_meta"][CALLER], told);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Backend, Caller, Inner};
 use crate::gateway::job::Job;
 use crate::gateway::ledger::{Asked, CallerId, Shape, Taken, Waits};
 use crate::gateway::outbox::Outbox;
-use crate::gateway::params::{NotAnObject, Stamp, call_of, member, stamped, with_member};
+use crate::gateway::params::{NotAnObject, Stamp, Who, call_of, member, stamped, with_member};
 use crate::gateway::surface::narrow;
 use mono_mcp_stub::frame::{
     Frame, INVALID_REQUEST, METHOD_NOT_FOUND, Outcome, answer, failure, notification, request,
@@ -80,12 +80,13 @@ impl Backend {
             token: None,
         };
         let most = self.limits.outstanding;
+        let who = Who {
+            session: Some(&*session).filter(|_| !(internal && self.settings.shared)),
+            is_app: internal,
+        };
         let stamp = |number| Stamp {
             number,
-            caller: self
-                .wants_caller
-                .load(Ordering::Relaxed)
-                .then_some(&*session),
+            caller: self.wants_caller.load(Ordering::Relaxed).then_some(who),
             apps: self.apps,
         };
         // The number is known before the request is entered, for it stands in its parameters.
