@@ -8,7 +8,7 @@
 
 use crate::edges::events::RunEvent;
 use crate::link::{Incoming, Link, LinkError, LinkReceiver, LinkSender, Payload, borrow};
-use crate::message::{Edge, Message};
+use crate::message::Edge;
 use crate::role::Role;
 use crate::table::{Guard, Violation};
 use serde::{Deserialize, Serialize};
@@ -54,6 +54,9 @@ impl Fault {
 /// Why a call brought no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
+    /// None serves, and none came in time; nobody was asked.
+    #[error("the {0} worker is not serving; see `monoctl status`")]
+    NotServing(&'static str),
     /// The owner is gone; nothing is known of the request's effect.
     #[error("the {0} worker is gone")]
     Gone(&'static str),
@@ -421,12 +424,6 @@ impl EventReceiver {
             None => Ok(None),
         }
     }
-}
-
-/// Kind of a message, for logs.
-#[must_use]
-pub fn kind_name<M: Message>(message: &M) -> &'static str {
-    crate::table::find(message.kind()).map_or("unknown", |row| row.name)
 }
 
 #[cfg(test)]

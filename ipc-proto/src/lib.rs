@@ -15,6 +15,7 @@ pub mod chat;
 pub mod client;
 pub mod codec;
 pub mod console;
+pub mod door;
 pub mod edges;
 pub mod figures;
 pub mod frame;
@@ -34,6 +35,7 @@ pub mod table;
 
 pub use body::Body;
 pub use channel::{Call, CallError, Client, EventReceiver, EventSender, Replies, Server};
+pub use door::{Again, Door};
 pub use ids::{ConversationId, RunId};
 pub use link::{Incoming, Link, LinkError};
 pub use message::{Edge, Message};

@@ -4,9 +4,9 @@
 use crate::figures::family;
 use crate::input::ProcessId;
 use crate::operator::{Asker, forward};
-use crate::owner::Again;
 use crate::run::Origin;
 use crate::supervisor::{Supervisor, printable};
+use ipc_proto::door::Again;
 use ipc_proto::edges::continuation::{MAX_OPERATED, Order, Reply, Request};
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope, ToWorker};
 use ipc_proto::figures::{Family, Kind, Value as Figure};

@@ -1,13 +1,14 @@
 //! What an operator asks through the admin socket.
 
 use crate::input::{Input, ProcessId};
-use crate::owner::{Again, Line};
+use crate::owner;
 use crate::run::Origin;
 use crate::slot::{Occupant, Slot};
 use crate::status;
 use crate::supervisor::Supervisor;
 use ipc_proto::admin::{Admin, Answer, Ask, JsonBody};
 use ipc_proto::channel::{Fault, Responder};
+use ipc_proto::door::{Again, Line};
 use ipc_proto::edges::control::{MAX_TURN_INPUT, StartRun, Trigger, TurnInput};
 use ipc_proto::edges::{app_bridge, artifact, store};
 use ipc_proto::{Body, ConversationId, Edge, Role, RunId, VERSION_MAX, VERSION_MIN};
@@ -103,7 +104,7 @@ where
 {
     tokio::spawn(async move {
         let result = async {
-            let (reply, mut fds) = line.ask(&request, again).await?;
+            let (reply, mut fds) = owner::ask(line, &request, again).await?;
             let value: serde_json::Value = match take(reply)? {
                 Some(body) => body
                     .unpack_json(&mut fds, MAX_RECORD)

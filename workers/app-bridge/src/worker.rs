@@ -232,10 +232,11 @@ async fn serve<S: Starter>(
 
 /// The console is there: apps of the gateway are shown in it.
 fn show_there<S: Starter>(gateway: Option<&Arc<Broker<S>>>, grant: Granted) {
-    let console = Client::new(grant.fd, grant.peer.role);
-    match (gateway, grant.peer.role, console) {
-        (Some(gateway), Role::ChannelConsole, Ok(console)) => gateway.set_console(console),
-        _ => tracing::warn!("a channel to the console was not taken"),
+    let role = grant.peer.role;
+    let gateway = gateway.filter(|_| role == Role::ChannelConsole);
+    let taken = gateway.map(|gateway| gateway.console.open(grant.fd, role));
+    if !matches!(taken, Some(Ok(()))) {
+        tracing::warn!("a channel to the console was not taken");
     }
 }
 

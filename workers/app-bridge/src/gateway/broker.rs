@@ -7,7 +7,7 @@ use super::pool::{Inputs, PoolKey};
 use super::surface::Anchor;
 use crate::brake::{Brake, Decision};
 use crate::servers::{Servers, Starter};
-use ipc_proto::Client;
+use ipc_proto::Door;
 use ipc_proto::edges::delivery::Delivery;
 use ipc_proto::settings::{McpServerSettings, McpTransport};
 use mono_mcp_stub::wire::Refused;
@@ -17,7 +17,6 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// The process at a stub's end of a connection, as the kernel tells the supervisor.
@@ -102,7 +101,7 @@ pub struct Broker<S> {
     pub(super) counters: Counters,
     books: Mutex<Books>,
     /// Where apps are shown.
-    console: watch::Sender<Option<Arc<Client<Delivery>>>>,
+    pub console: Door<Delivery>,
     this: Weak<Self>,
     closing: CancellationToken,
 }
@@ -160,7 +159,7 @@ impl<S: Starter> Broker<S> {
             limits: Arc::new(limits),
             counters: Counters::default(),
             books: Mutex::default(),
-            console: watch::Sender::new(None),
+            console: Door::default(),
             this: this.clone(),
             closing: CancellationToken::new(),
         });
@@ -178,19 +177,6 @@ impl<S: Starter> Broker<S> {
 
     pub(super) fn weak(&self) -> Option<Weak<Self>> {
         (self.this.strong_count() > 0).then(|| self.this.clone())
-    }
-
-    /// The console is there, or another one is.
-    pub fn set_console(&self, console: Client<Delivery>) {
-        self.console.send_replace(Some(Arc::new(console)));
-    }
-
-    /// Where apps are shown; waited for a while, for it may be about to come.
-    pub(super) async fn console(&self, within: Duration) -> Option<Arc<Client<Delivery>>> {
-        let mut console = self.console.subscribe();
-        let there = console.wait_for(Option::is_some);
-        let there = tokio::time::timeout(within, there).await.ok()?.ok()?;
-        there.clone()
     }
 
     /// What there is and what has happened.

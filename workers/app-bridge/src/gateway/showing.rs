@@ -128,10 +128,8 @@ impl<S: Starter> Broker<S> {
         session: &str,
         part: &ReplyPart,
     ) -> Result<(), String> {
-        let console = self
-            .console(SHOWN_WITHIN)
-            .await
-            .ok_or("there is no console")?;
+        let console = self.console.line(SHOWN_WITHIN).client().await;
+        let console = console.map_err(|_| "there is no console")?;
         let (body, fd) = Body::pack_json(part).map_err(|e| e.to_string())?;
         let request = Request::Present {
             destination: scope.delivery.clone(),

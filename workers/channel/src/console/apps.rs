@@ -4,7 +4,7 @@
 
 use super::error::ApiError;
 use super::hints::{Hint, Hints};
-use super::keeper::Keeper;
+use super::keeper::{self, Keeper};
 use axum::body::Body as HttpBody;
 use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
@@ -247,7 +247,7 @@ impl Apps {
         let claim = shown.claim.clone();
         let (ask, fd) = Body::pack_json(&AppAsk { claim, act }).map_err(|_| unavailable())?;
         let fds: Vec<_> = fd.into_iter().collect();
-        let client = self.keeper.bridge.client().await?;
+        let client = keeper::serving(&self.keeper.bridge).await?;
         let (reply, mut fds) = match client.call(&Request::App { ask }, &fds, WITHIN).await {
             Ok(answer) => answer,
             Err(CallError::Fault(fault)) if fault.code == "not_enabled" => {

@@ -1,7 +1,7 @@
 //! Downloads of reply files: only what a message of the thread has, only the verified bytes.
 
 use super::error::ApiError;
-use super::keeper::Keeper;
+use super::keeper::{self, Keeper};
 use super::live::escape;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -82,7 +82,7 @@ pub async fn download(
     };
     let permit = downloads.clone().acquire_owned().await;
     let permit = permit.map_err(|_| ApiError::unavailable("console"))?;
-    let client = keeper.artifact.client().await?;
+    let client = keeper::serving(&keeper.artifact).await?;
     let (reply, mut fds) = match client.call(&request, &[], WITHIN).await {
         Ok(answer) => answer,
         Err(CallError::Fault(fault)) => return Err(fault.into()),

@@ -28,11 +28,11 @@ pub use guard::Names;
 pub use sessions::Sessions;
 
 use hints::Hints;
+use ipc_proto::Role;
 use ipc_proto::channel::Fault;
 use ipc_proto::console::Order;
 use ipc_proto::edges::control::EdgeName;
 use ipc_proto::settings::ConsoleSettings;
-use ipc_proto::{Client, Role};
 use keeper::Keeper;
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -121,15 +121,9 @@ fn prepare(
 
 fn connect(keeper: &Keeper, granted: Granted) {
     let result = match (granted.edge, granted.peer.role) {
-        (EdgeName::Store, Role::Store) => {
-            Client::new(granted.fd, Role::Store).map(|client| keeper.store.replace(client))
-        }
-        (EdgeName::Artifact, Role::Artifact) => {
-            Client::new(granted.fd, Role::Artifact).map(|client| keeper.artifact.replace(client))
-        }
-        (EdgeName::AppBridge, Role::AppBridge) => {
-            Client::new(granted.fd, Role::AppBridge).map(|client| keeper.bridge.replace(client))
-        }
+        (EdgeName::Store, role @ Role::Store) => keeper.store.open(granted.fd, role),
+        (EdgeName::Artifact, role @ Role::Artifact) => keeper.artifact.open(granted.fd, role),
+        (EdgeName::AppBridge, role @ Role::AppBridge) => keeper.bridge.open(granted.fd, role),
         (edge, _) => {
             tracing::warn!(?edge, "a channel of another edge was granted and is closed");
             return;

@@ -10,10 +10,10 @@ use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit, Mac};
 use ipc_proto::edges::egress::{Egress, Reply, Request};
-use ipc_proto::{Body, Client};
+use ipc_proto::{Body, Door};
 use sha2::Sha256;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
 use url::Url;
@@ -175,29 +175,9 @@ pub trait Post: Send + Sync + 'static {
     fn post(&self, parcel: Parcel, timeout: Duration) -> BoxFuture<'_, Attempt>;
 }
 
-/// The channel to `egress`, which the supervisor grants, and again after a restart of it.
-#[derive(Debug, Default)]
-pub struct WayOut(Mutex<Option<Client<Egress>>>);
-
-impl WayOut {
-    /// Uses another channel from now on; attempts under way keep the old one until they end.
-    pub fn replace(&self, client: Client<Egress>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
-    }
-
-    /// True once there is one.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        self.client().is_some()
-    }
-
-    fn client(&self) -> Option<Client<Egress>> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-}
+/// The channel to `egress`, which the supervisor grants, and again after a restart of it. Attempts
+/// under way keep the old one until they end.
+pub type WayOut = Door<Egress>;
 
 impl Post for WayOut {
     fn post(&self, parcel: Parcel, timeout: Duration) -> BoxFuture<'_, Attempt> {
@@ -206,7 +186,7 @@ impl Post for WayOut {
                 code: "unavailable".to_owned(),
                 message,
             };
-            let Some(client) = self.client() else {
+            let Some(client) = self.now() else {
                 return failed("the way out is not there yet".to_owned());
             };
             let (body, fd) = match Body::pack(parcel.body.to_vec()) {
@@ -330,6 +310,7 @@ pub(crate) mod tests {
     use super::*;
     use std::collections::VecDeque;
     use std::io::{Seek, Write};
+    use std::sync::Mutex;
 
     /// Answers attempts from a list, then with 200, and keeps them.
     #[derive(Default)]

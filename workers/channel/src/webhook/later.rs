@@ -77,7 +77,7 @@ impl Calls {
         if endpoint.signing.is_none() {
             return Err(never("the endpoint has no key to sign results with"));
         }
-        if !self.way_out.is_there() {
+        if self.way_out.now().is_none() {
             let message = "the way out is not there yet";
             return Err(not_posted(Obstacle::Now, "unavailable", message));
         }

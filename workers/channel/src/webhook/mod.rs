@@ -17,9 +17,9 @@ mod router_tests;
 use crate::bearer::Bearer;
 use callback::{Callbacks, Policy, SigningKey, WayOut};
 use endpoints::{Endpoint, Endpoints};
+use ipc_proto::Role;
 use ipc_proto::edges::control::EdgeName;
 use ipc_proto::settings::WebhookSettings;
-use ipc_proto::{Client, Role};
 use later::Calls;
 use router::Webhook;
 use std::net::TcpListener;
@@ -89,9 +89,8 @@ fn connect(way_out: &WayOut, granted: Granted) {
         tracing::warn!(edge = ?granted.edge, "a channel of another edge was granted and is closed");
         return;
     }
-    match Client::new(granted.fd, Role::Egress) {
-        Ok(client) => way_out.replace(client),
-        Err(e) => tracing::error!("the channel to egress can't be used: {e}"),
+    if let Err(e) = way_out.open(granted.fd, Role::Egress) {
+        tracing::error!("the channel to egress can't be used: {e}");
     }
 }
 
