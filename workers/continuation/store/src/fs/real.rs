@@ -3,24 +3,29 @@
 use super::{Folder, Fs, FsFile};
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat, renameat};
+use nix::fcntl::{AtFlags, FcntlArg, OFlag, fcntl, openat, renameat};
+use nix::libc::flock;
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, mkdirat};
 use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
-use rusqlite::{Connection, OpenFlags};
 use std::any::Any;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
 const OWNER: &str = "continuations-owner.sqlite";
+/// The bytes that SQLite locks for an exclusive transaction: pending, reserved, and all that are
+/// shared (its file format, "File Locking"). Whoever owns the folder through SQLite, or looks for an
+/// owner with it, and we keep each other out. The lock is the open file's: the kernel frees it with
+/// the process.
+const SQLITE_LOCK: Range<i64> = 0x4000_0000..0x4000_0200;
 
 /// A state folder on a disk.
 #[derive(Debug)]
 pub struct RealFs {
-    path: PathBuf,
     root: OwnedFd,
     folders: [OnceLock<OwnedFd>; 5],
 }
@@ -34,7 +39,6 @@ impl RealFs {
         let root = nix::fcntl::open(path, DIR, Mode::empty())?;
         private_folder(&fstat(&root)?, "the state folder")?;
         Ok(Self {
-            path: path.to_owned(),
             root,
             folders: [const { OnceLock::new() }; 5],
         })
@@ -134,39 +138,32 @@ impl Fs for RealFs {
     type File = File;
 
     fn own(&self) -> io::Result<Box<dyn Any + Send + Sync>> {
-        // Made here, so that it is private from the beginning. It is closed before the database is
-        // opened and never touched again: closing any descriptor of it would free the lock.
-        match self.create(Folder::Root, OWNER) {
+        let file = match self.create(Folder::Root, OWNER) {
             Ok(file) => {
                 file.sync_data()?;
-                drop(file);
                 self.sync_folder(Folder::Root)?;
+                file
             }
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                let stat = fstatat(&self.root, OWNER, AtFlags::AT_SYMLINK_NOFOLLOW)?;
-                private_file(&stat, OWNER)?;
+                let file = self.open_file(Folder::Root, OWNER, true)?;
+                file.ok_or(io::ErrorKind::NotFound)?
             }
             Err(e) => return Err(e),
-        }
-        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-            | OpenFlags::SQLITE_OPEN_NO_MUTEX
-            | OpenFlags::SQLITE_OPEN_NOFOLLOW;
-        let lock = || -> rusqlite::Result<Connection> {
-            let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-            let lock = Connection::open_with_flags(path.join(OWNER), flags)?;
-            lock.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
-            lock.pragma_update(None, "journal_mode", "DELETE")?;
-            // Never committed: the kernel frees it with the process.
-            lock.execute_batch("BEGIN EXCLUSIVE")?;
-            Ok(lock)
         };
-        let lock = lock().map_err(|e| {
+        let lock = flock {
+            l_type: nix::libc::F_WRLCK as i16,
+            l_whence: nix::libc::SEEK_SET as i16,
+            l_start: SQLITE_LOCK.start,
+            l_len: SQLITE_LOCK.end - SQLITE_LOCK.start,
+            l_pid: 0,
+        };
+        fcntl(&file, FcntlArg::F_OFD_SETLK(&lock)).map_err(|e| {
             io::Error::new(
                 io::ErrorKind::WouldBlock,
                 format!("the state folder can't be owned, another process may have it: {e}"),
             )
         })?;
-        Ok(Box::new(std::sync::Mutex::new(lock)))
+        Ok(Box::new(file))
     }
 
     fn has(&self, folder: Folder) -> io::Result<bool> {

@@ -4,10 +4,12 @@ use crate::{SMALL, all, put};
 use continuation_record::sample::{at, bound, claimed, context, delivered, id, received};
 use continuation_store::fs::{Counting, RealFs};
 use continuation_store::{Limits, OpenError, Store};
+use rusqlite::{Connection, ErrorCode};
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
@@ -80,7 +82,7 @@ fn files_and_folders_are_private() {
             if metadata.is_dir() {
                 assert_eq!(mode, 0o700, "{:?}", entry.path());
                 folders.push(entry.path());
-            } else if entry.file_name() != "continuations-owner.sqlite-journal" {
+            } else {
                 files += 1;
                 assert_eq!(mode, 0o600, "{:?}", entry.path());
             }
@@ -97,6 +99,31 @@ fn a_second_owner_is_refused() {
     // Looking did not free it.
     assert!(matches!(store(folder.path()), Err(OpenError::Owned(_))));
     drop(first);
+    store(folder.path()).expect("it is free again");
+}
+
+#[test]
+fn who_owns_it_through_sqlite_is_kept_out_and_keeps_out() {
+    let folder = folder();
+    let first = store(folder.path()).expect("open");
+    let sqlite = Connection::open(folder.path().join("continuations-owner.sqlite")).expect("open");
+    sqlite.busy_timeout(Duration::ZERO).expect("set");
+    let begins = [
+        "BEGIN EXCLUSIVE",
+        "BEGIN IMMEDIATE",
+        "PRAGMA schema_version",
+    ];
+    for begin in begins {
+        let error = sqlite.execute_batch(begin).expect_err(begin);
+        assert_eq!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy));
+    }
+    drop(first);
+    for begin in &begins[..2] {
+        sqlite.execute_batch(begin).expect(begin);
+        let refused = store(folder.path());
+        assert!(matches!(refused, Err(OpenError::Owned(_))), "{begin}");
+        sqlite.execute_batch("ROLLBACK").expect("ends");
+    }
     store(folder.path()).expect("it is free again");
 }
 
@@ -151,6 +178,27 @@ fn an_unsafe_folder_or_file_stops_the_start() {
         drop(first);
         change(folder.path());
         assert!(store(folder.path()).is_err(), "{what}");
+    }
+}
+
+#[test]
+fn what_belongs_to_another_user_stops_the_start() {
+    for name in [
+        "",
+        "records-v3",
+        "continuation-secret",
+        "continuation-log-v1.bin",
+    ] {
+        let folder = folder();
+        drop(store(folder.path()).expect("open"));
+        let given = std::os::unix::fs::chown(folder.path().join(name), Some(65_534), None);
+        if nix::unistd::geteuid().is_root() {
+            given.expect("root may");
+            assert!(store(folder.path()).is_err(), "{name}");
+        } else {
+            // Nobody but root gives a file away, and so nobody who could try it here.
+            given.expect_err("it is root's alone to do");
+        }
     }
 }
 
