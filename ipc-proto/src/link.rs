@@ -2,7 +2,7 @@
 
 use crate::channel::Fault;
 use crate::codec::{self, CodecError};
-use crate::frame::{FrameError, HEADER, Header, MAX_PACKET};
+use crate::frame::{FrameError, Header, MAX_PACKET};
 use crate::message::Message;
 use crate::socket::{MAX_DESCRIPTORS, Received, Socket};
 use crate::table::{CANCEL, CREDIT, FAULT, Guard, Violation};
@@ -316,14 +316,6 @@ pub fn decode<M: Message>(
         payload,
         fds,
     })
-}
-
-/// Length in bytes that a message takes on the wire.
-///
-/// # Errors
-/// When it doesn't fit.
-pub fn wire_length<M: Message>(message: &M) -> Result<usize, CodecError> {
-    Ok(HEADER + message.encode()?.len())
 }
 
 /// Borrows a list of owned descriptors for sending.

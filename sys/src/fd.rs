@@ -36,20 +36,6 @@ pub fn take_fd(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Closes every descriptor numbered `first` and above.
-///
-/// Only for a process that is about to `exec`: owners of such descriptors would close the number
-/// again. That is why it refuses to run in a process with more than one thread.
-///
-/// # Errors
-/// `EBUSY` with more than one thread, else what `close_range` says.
-pub fn close_from(first: u32) -> io::Result<()> {
-    if std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() > 1) {
-        return Err(io::Error::from_raw_os_error(libc::EBUSY));
-    }
-    close_range(first, 0)
-}
-
 /// Puts descriptors at numbers, open over an `exec`; what was there is closed. Numbers above
 /// [`MAX_STARTED`] are refused, and a source must lie above every number that is asked for, so that
 /// no move overwrites one.
@@ -80,10 +66,7 @@ pub fn place(moves: &[(BorrowedFd<'_>, RawFd)]) -> io::Result<()> {
 /// # Errors
 /// What `close_range` says.
 pub fn cloexec_from(first: u32) -> io::Result<()> {
-    close_range(first, libc::CLOSE_RANGE_CLOEXEC)
-}
-
-fn close_range(first: u32, flags: libc::c_uint) -> io::Result<()> {
+    let flags = libc::CLOSE_RANGE_CLOEXEC;
     // SAFETY: the arguments are three integers; no memory is passed.
     if unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, flags) } < 0 {
         return Err(io::Error::last_os_error());

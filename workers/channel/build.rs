@@ -1,5 +1,5 @@
-//! Embeds the console's page when it was built (`cargo xtask console`): a table of its files, each
-//! also compressed where that is worth it.
+//! Embeds the console's page when it was built (`cargo xtask console`): a table of its files, compressed
+//! where that is worth it.
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -26,15 +26,18 @@ fn main() {
         println!("cargo::rerun-if-changed={}", file.display());
         let name = file.strip_prefix(&dist).unwrap_or(file);
         let name = name.to_string_lossy();
-        let small = match compressed(file, &out.join(format!("{number}.gz"))) {
-            Ok(Some(small)) => format!("Some(include_bytes!({small:?}))"),
-            Ok(None) => "None".to_owned(),
+        let (packed, content) = match compressed(file, &out.join(format!("{number}.gz"))) {
+            Ok(Some(small)) => (true, small),
+            Ok(None) => (false, file.clone()),
             Err(e) => {
                 println!("cargo::error={} can't be compressed: {e}", file.display());
                 return;
             }
         };
-        let _ = writeln!(code, "    ({name:?}, include_bytes!({file:?}), {small}),");
+        let _ = writeln!(
+            code,
+            "    ({name:?}, {packed}, include_bytes!({content:?})),"
+        );
     }
     code.push_str("];\n");
     if let Err(e) = std::fs::write(out.join("console_files.rs"), code) {

@@ -4,7 +4,6 @@ use crate::Body;
 use crate::ids::{ConversationId, RunId};
 use crate::message::Edge;
 use crate::messages;
-use crate::reply::ReplyPart;
 use serde::{Deserialize, Serialize};
 
 /// The edge whose owner is `artifact`.
@@ -131,7 +130,7 @@ messages! {
         /// From a run: a part that is no file takes a place in the reply, in the order of all of
         /// them and within the same bound.
         Enter {
-            /// JSON of a [`ReplyPart::McpApp`], at most 16 KiB.
+            /// JSON of a `ReplyPart::McpApp`, at most 16 KiB.
             part: Body,
         } = 0x0306,
     }
@@ -140,16 +139,16 @@ messages! {
 messages! {
     /// Replies.
     pub enum Reply, descriptors 2 {
-        /// The part to put in the reply, as JSON of [`ReplyPart`].
+        /// The part to put in the reply, as JSON of `ReplyPart`.
         Published {
-            /// JSON of a [`ReplyPart::Attachment`].
+            /// JSON of a `ReplyPart::Attachment`.
             part: Body,
         } = 0x0381,
         /// Nothing was published.
         Refused {
             /// A fixed code of facts 5.2.
             code: String,
-            /// JSON of the visible [`ReplyPart::Failure`], when it took a slot of the budget.
+            /// JSON of the visible `ReplyPart::Failure`, when it took a slot of the budget.
             part: Option<Body>,
         } = 0x0382,
         /// Done; the parts of the run in order, as JSON.
@@ -171,6 +170,3 @@ messages! {
         } = 0x0386,
     }
 }
-
-/// Checks that the type in the docs of [`Reply::Finalised`] is the one meant.
-pub type FinalisedParts = Vec<ReplyPart>;

@@ -64,22 +64,23 @@ fn main() -> ExitCode {
 /// To the journal with its fields (role, pid, run) where systemd connected us to it, else as lines
 /// on standard error.
 fn start_log() {
+    use tracing_subscriber::filter::{LevelFilter, Targets};
     use tracing_subscriber::prelude::*;
-    let filter = tracing_subscriber::EnvFilter::try_from_env("MONO_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let said = std::env::var("MONO_LOG").unwrap_or_default();
+    let said = Some(said.as_str()).filter(|said| !said.is_empty());
+    let filter = said
+        .and_then(|said| said.parse::<Targets>().ok())
+        .unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
     let journal = std::env::var_os("JOURNAL_STREAM").and_then(|_| tracing_journald::layer().ok());
+    let log = tracing_subscriber::registry().with(filter);
     if let Some(journal) = journal {
-        let journal = journal.with_field_prefix(Some("MONO".to_owned()));
-        tracing_subscriber::registry()
-            .with(filter)
-            .with(journal)
+        log.with(journal.with_field_prefix(Some("MONO".to_owned())))
             .init();
     } else {
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
+        let lines = tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
             .with_ansi(false)
-            .with_target(false)
-            .init();
+            .with_target(false);
+        log.with(lines).init();
     }
 }

@@ -5,7 +5,5 @@
 
 pub mod bench;
 pub mod crash;
-mod report;
 pub mod simulation;
-
-pub use report::{Options, Report};
+pub mod trial;

@@ -3,19 +3,15 @@
 #![forbid(unsafe_code)]
 
 use continuation_proof::simulation::{self, Length};
-use continuation_proof::{Options, Report};
+use continuation_proof::trial::Report;
 
 fn run(steps: usize, honest: bool) -> Report {
-    let options = Options {
-        seed: 20_261_130,
-        sample: None,
-    };
     let length = Length {
         steps,
         crash_every: 50,
         honest,
     };
-    simulation::run(options, length).expect("it can be tried")
+    simulation::run(20_261_130, length).expect("it can be tried")
 }
 
 #[test]

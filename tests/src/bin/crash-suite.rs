@@ -4,7 +4,8 @@
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
-use mono_tests::crash::{self, Options, Report};
+use continuation_proof::trial::Common;
+use mono_tests::crash::{self, Subject};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,12 +17,8 @@ struct Arguments {
     /// So many points at most, chosen by the seed [default: all of them].
     #[arg(long, value_name = "N")]
     sample: Option<usize>,
-    /// Repeat an earlier sample.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// Print one JSON object as the last line.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    common: Common,
     /// Be the process that is killed, in this scene.
     #[arg(long, hide = true, requires = "folder")]
     drive: Option<String>,
@@ -31,64 +28,29 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(e) => {
-            eprintln!("crash-suite: {e:#}");
-            ExitCode::from(2)
-        }
-    }
-}
-
-fn run(arguments: &Arguments) -> Result<bool> {
-    let all = crash::subjects();
-    let subject = all
-        .into_iter()
-        .find(|subject| subject.name() == arguments.name)
-        .with_context(|| {
-            let names: Vec<_> = all.iter().map(|subject| subject.name()).collect();
-            format!(
-                "nobody is called {:?}; there is {}",
-                arguments.name,
-                names.join(", ")
-            )
-        })?;
+    let arguments = Arguments::parse();
+    let sample = arguments.sample;
     if let (Some(scene), Some(folder)) = (&arguments.drive, &arguments.folder) {
-        crash::drive(subject, scene, folder)?;
-        return Ok(true);
+        let driven =
+            subject(&arguments.name).and_then(|subject| crash::drive(subject, scene, folder));
+        return match driven {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("crash-suite: {e:#}");
+                ExitCode::from(2)
+            }
+        };
     }
-    let seed = arguments
-        .seed
-        .unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
-    let report = crash::run(
-        subject,
-        Options {
-            seed,
-            sample: arguments.sample,
-        },
-    )?;
-    tell(&report);
-    if arguments.json {
-        println!("{}", serde_json::to_string(&report)?);
-    }
-    Ok(report.ok)
+    arguments.common.run("points", "nothing was lost", |seed| {
+        crash::run(subject(&arguments.name)?, seed, sample)
+    })
 }
 
-fn tell(report: &Report) {
-    for violation in &report.violations {
-        println!("{violation}");
-    }
-    for (scene, points) in &report.scenes {
-        println!("{scene:<12} {points:>5} points");
-    }
-    for (kind, points) in &report.kinds {
-        println!("{kind:<16} {points:>5} tried");
-    }
-    let result = if report.ok {
-        "nothing was lost"
-    } else {
-        "NOT as it has to be"
-    };
-    println!("{} points, {result} (seed {})", report.points, report.seed);
+fn subject(name: &str) -> Result<&'static dyn Subject> {
+    let all = crash::subjects();
+    let found = all.into_iter().find(|subject| subject.name() == name);
+    found.with_context(|| {
+        let names: Vec<_> = all.iter().map(|subject| subject.name()).collect();
+        format!("nobody is called {name:?}; there is {}", names.join(", "))
+    })
 }

@@ -24,11 +24,10 @@ pub use trace::{Action, Edge, End, Ended, Stop};
 
 use crate::fuzz::random::Random;
 use anyhow::{Context as _, Result, bail, ensure};
+use continuation_proof::trial::Report;
 use nix::sys::signal::kill;
 use nix::unistd::{alarm, getpid};
 use points::Record;
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::io::BufRead as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -80,32 +79,6 @@ pub trait Subject: Sync {
     }
 }
 
-/// What is tried.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Where the sample begins.
-    pub seed: u64,
-    /// So many points at most; all of them without.
-    pub sample: Option<usize>,
-}
-
-/// What came of it.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Nothing was lost.
-    pub ok: bool,
-    /// Points tried.
-    pub points: usize,
-    /// What was wrong, after which point.
-    pub violations: Vec<String>,
-    /// Repeats the sample.
-    pub seed: u64,
-    /// Points that there are, by scene.
-    pub scenes: BTreeMap<&'static str, usize>,
-    /// How the tried points were disturbed.
-    pub kinds: BTreeMap<&'static str, usize>,
-}
-
 /// Every subject there is, and the control.
 #[must_use]
 pub fn subjects() -> [&'static dyn Subject; 4] {
@@ -141,21 +114,14 @@ pub fn drive(subject: &dyn Subject, scene: &str, folder: &Path) -> Result<()> {
     subject.drive(scene, folder)
 }
 
-/// Tries the points of all scenes.
+/// Tries the points of all scenes, or so many of them, which the seed chooses.
 ///
 /// # Errors
 /// When a scene can't be made or traced.
-pub fn run(subject: &dyn Subject, options: Options) -> Result<Report> {
+pub fn run(subject: &dyn Subject, seed: u64, sample: Option<usize>) -> Result<Report> {
     let work = tempfile::tempdir()?;
     let mut all = Vec::new();
-    let mut report = Report {
-        ok: false,
-        points: 0,
-        violations: Vec::new(),
-        seed: options.seed,
-        scenes: BTreeMap::new(),
-        kinds: BTreeMap::new(),
-    };
+    let mut report = Report::new(seed);
     for &scene in subject.scenes() {
         let template = work.path().join(scene);
         std::fs::create_dir(&template)?;
@@ -171,21 +137,21 @@ pub fn run(subject: &dyn Subject, options: Options) -> Result<Report> {
         let record = bench.undisturbed()?;
         report.violations.extend(record.violations);
         let points = points::of(&record.record);
-        report.scenes.insert(scene, points.len());
+        report.scenes.insert(scene.to_owned(), points.len());
         all.extend(
             points
                 .into_iter()
                 .map(|point| (scene, template.clone(), point)),
         );
     }
-    if let Some(sample) = options.sample {
-        let mut random = Random::new(options.seed);
+    if let Some(sample) = sample {
+        let mut random = Random::new(seed);
         while all.len() > sample {
             all.swap_remove(random.below(all.len()));
         }
     }
     for (_, _, point) in &all {
-        *report.kinds.entry(point.kind()).or_default() += 1;
+        report.count_kind(point.kind());
     }
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
@@ -231,13 +197,7 @@ pub fn run(subject: &dyn Subject, options: Options) -> Result<Report> {
     report
         .violations
         .extend(found.into_inner().unwrap_or_else(|e| e.into_inner()));
-    report.ok = report.violations.is_empty();
-    let more = report.violations.len().saturating_sub(MAX_TOLD);
-    report.violations.truncate(MAX_TOLD);
-    if more > 0 {
-        report.violations.push(format!("and {more} more"));
-    }
-    Ok(report)
+    Ok(report.over(MAX_TOLD))
 }
 
 /// One scene, ready to be played.

@@ -17,7 +17,7 @@ use crate::receiver::Receiver;
 use crate::work::{self, Listening};
 use anyhow::{Context as _, Result, bail};
 use clients::Client;
-use serde::Serialize;
+use continuation_proof::trial::Report;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,38 +26,10 @@ use tempfile::TempDir;
 
 /// Clients that begin work all the time.
 const CLIENTS: usize = 16;
+/// Most violations that are told.
+const MAX_TOLD: usize = 100;
 /// Longest pause between two kills, in milliseconds, beside 50.
 const PAUSE: usize = 500;
-
-/// What is tried.
-#[derive(Debug, Clone, Copy)]
-pub struct Options {
-    /// Repeats the choice of victims and moments.
-    pub seed: u64,
-    /// How long something is killed.
-    pub seconds: u64,
-}
-
-/// What came of it.
-#[derive(Debug, Serialize)]
-pub struct Report {
-    /// Every claim has what it was promised.
-    pub ok: bool,
-    /// Processes that were killed.
-    pub points: usize,
-    /// What was wrong.
-    pub violations: Vec<String>,
-    /// Repeats the choice.
-    pub seed: u64,
-    /// Who was killed how often.
-    pub killed: BTreeMap<&'static str, usize>,
-    /// Claims that were accepted.
-    pub claims: usize,
-    /// What became of them: states, and why where they ended without an answer.
-    pub states: BTreeMap<String, usize>,
-    /// Answers found, by place.
-    pub answers: BTreeMap<&'static str, usize>,
-}
 
 /// A daemon in which everything takes part, and what stands around it.
 struct World {
@@ -68,14 +40,14 @@ struct World {
     _service: Listening,
 }
 
-/// Runs it.
+/// Kills for so many seconds; the seed repeats the choice of victims and moments.
 ///
 /// # Errors
 /// When the daemon can't be started, or nothing comes to rest.
-pub fn run(options: Options) -> Result<Report> {
+pub fn run(seed: u64, seconds: u64) -> Result<Report> {
     let mut world = World::start()?;
     let clients: Vec<_> = (0..CLIENTS).map(Client::new).collect();
-    let mut random = Random::new(options.seed);
+    let mut random = Random::new(seed);
     let mut killed = BTreeMap::new();
     let over = AtomicBool::new(false);
     let desk = clients::Desk::of(&world.daemon, world.claims.path())?;
@@ -84,7 +56,7 @@ pub fn run(options: Options) -> Result<Report> {
             .into_iter()
             .map(|client| scope.spawn(|| client.run(&desk, &over)))
             .collect();
-        let end = Instant::now() + Duration::from_secs(options.seconds);
+        let end = Instant::now() + Duration::from_secs(seconds);
         let mut outcome = Ok(());
         while outcome.is_ok() && Instant::now() < end {
             let pause = 50 + random.below(PAUSE);
@@ -103,19 +75,20 @@ pub fn run(options: Options) -> Result<Report> {
     world.daemon.kill_daemon()?;
     world.daemon.restart()?;
     let mut verdict = verdict::Verdict::new(all(&world.daemon)?);
-    world.rest(&mut verdict, options.seconds)?;
+    world.rest(&mut verdict, seconds)?;
     verdict.records = all(&world.daemon)?;
     verdict.compare(&world.daemon, &world.receiver, &clients)?;
-    Ok(Report {
-        ok: verdict.violations.is_empty(),
-        points: killed.values().sum(),
-        violations: verdict.violations,
-        seed: options.seed,
-        killed,
-        claims: verdict.records.len(),
-        states: verdict.states,
-        answers: verdict.answers,
-    })
+    let mut report = Report::new(seed);
+    report.points = killed.values().sum();
+    report.violations = verdict.violations;
+    report.kinds = killed;
+    report.scenes = verdict.states;
+    let claims = verdict.records.len();
+    report.scenes.insert("claims".to_owned(), claims);
+    let answers = verdict.answers.into_iter();
+    let answers = answers.map(|(place, count)| (format!("answers: {place}"), count));
+    report.scenes.extend(answers);
+    Ok(report.over(MAX_TOLD))
 }
 
 impl World {
@@ -183,7 +156,7 @@ impl World {
 fn kill(
     daemon: &mut Daemon,
     random: &mut Random,
-    killed: &mut BTreeMap<&'static str, usize>,
+    killed: &mut BTreeMap<String, usize>,
 ) -> Result<()> {
     let who = match random.below(14) {
         0..4 => "continuation",
@@ -206,7 +179,7 @@ fn kill(
             return Ok(());
         }
     }
-    *killed.entry(who).or_default() += 1;
+    *killed.entry(who.to_owned()).or_default() += 1;
     Ok(())
 }
 

@@ -79,8 +79,6 @@ const MIB: usize = 1024 * KIB;
 
 /// Longest tool name; the protocol allows 128 characters.
 pub const TOOL_NAME_MAX: usize = 128;
-/// Longest server name in the configuration.
-pub const SERVER_NAME_MAX: usize = 64;
 /// Text of an error or warning that travels to a person, in bytes.
 pub const MESSAGE_MAX: usize = 512;
 /// Text of one progress report, in bytes.

@@ -15,11 +15,11 @@ mod scenes;
 
 use images::Lie;
 
-use crate::{Options, Report};
+use crate::trial::Report;
 use anyhow::{Result, ensure};
 use continuation_store::fs::Chance;
 use scenes::Scene;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 /// Losses that are tried at each call.
 const LOSSES: usize = 60;
@@ -28,31 +28,20 @@ const FEW_LOSSES: usize = 1;
 /// Most violations that are told.
 const MAX_TOLD: usize = 20;
 
-/// Plays all scenes, then the controls. `sample` is the number of points at which it ends early.
+/// Plays all scenes, then the controls. The seed repeats what depends on chance; `sample` is the number of points at which it ends early.
 ///
 /// # Errors
 /// When a scene can't be played at all, or a lying disk is not found out.
-pub fn run(options: Options) -> Result<Report> {
-    let mut report = Report {
-        ok: false,
-        points: 0,
-        violations: Vec::new(),
-        seed: options.seed,
-        scenes: BTreeMap::new(),
-        kinds: BTreeMap::new(),
-    };
-    let losses = if options.sample.is_some() {
-        FEW_LOSSES
-    } else {
-        LOSSES
-    };
+pub fn run(seed: u64, sample: Option<usize>) -> Result<Report> {
+    let mut report = Report::new(seed);
+    let losses = if sample.is_some() { FEW_LOSSES } else { LOSSES };
     let mut seen = HashSet::new();
     for scene in scenes::all() {
-        let mut chance = Chance::new(options.seed);
+        let mut chance = Chance::new(seed);
         let images = scene.play(None)?;
         for image in images.0 {
             for _ in 0..losses {
-                if options.sample.is_some_and(|most| report.points >= most) {
+                if sample.is_some_and(|most| report.points >= most) {
                     break;
                 }
                 let (world, kind) = image.lose(&mut chance);
@@ -60,8 +49,8 @@ pub fn run(options: Options) -> Result<Report> {
                     continue;
                 }
                 report.points += 1;
-                *report.scenes.entry(scene.name()).or_default() += 1;
-                *report.kinds.entry(kind).or_default() += 1;
+                report.count_scene(scene.name());
+                report.count_kind(kind);
                 let wrong = look::at(&image, world, &mut chance);
                 let name = scene.name();
                 let call = image.call;
@@ -75,15 +64,13 @@ pub fn run(options: Options) -> Result<Report> {
     }
     for (lie, scene) in scenes::controls() {
         ensure!(
-            found_out(scene.as_ref(), lie, options.seed)?,
+            found_out(scene.as_ref(), lie, seed)?,
             "a disk that lies about {lie:?} was not found out in the scene {:?}",
             scene.name()
         );
-        *report.kinds.entry("lies found out").or_default() += 1;
+        report.count_kind("lies found out");
     }
-    report.ok = report.violations.is_empty();
-    report.violations.truncate(MAX_TOLD);
-    Ok(report)
+    Ok(report.over(MAX_TOLD))
 }
 
 fn found_out(scene: &dyn Scene, lie: Lie, seed: u64) -> Result<bool> {

@@ -13,12 +13,11 @@ mod host;
 mod truth;
 mod work;
 
-use crate::{Options, Report};
+use crate::trial::Report;
 use anyhow::Result;
 use clients::Clients;
 use continuation_store::fs::Chance;
 use disk::Machine;
-use std::collections::BTreeMap;
 use truth::Truth;
 use work::Work;
 
@@ -45,32 +44,32 @@ struct World {
     clients: Clients,
     work: Work,
     truth: Truth,
-    kinds: BTreeMap<&'static str, usize>,
 }
 
 /// Runs it.
 ///
 /// # Errors
 /// When it can't even begin.
-pub fn run(options: Options, length: Length) -> Result<Report> {
+pub fn run(seed: u64, length: Length) -> Result<Report> {
     let mut world = World {
-        chance: Chance::new(options.seed),
-        machine: Machine::new(options.seed, length.honest)?,
+        chance: Chance::new(seed),
+        machine: Machine::new(seed, length.honest)?,
         clients: Clients::default(),
         work: Work::default(),
         truth: Truth::default(),
-        kinds: BTreeMap::new(),
     };
-    let mut violations = Vec::new();
+    let mut report = Report::new(seed);
+    report.points = length.steps;
+    let violations = &mut report.violations;
     let mut crashes = 0;
     for step in 0..length.steps {
         let kind = world.step(length.crash_every);
-        *world.kinds.entry(kind).or_default() += 1;
+        *report.kinds.entry(kind.to_owned()).or_default() += 1;
         if world.machine.is_down() {
             crashes += 1;
-            world.restart(&mut violations);
+            world.restart(violations);
         } else if step % LOOK_EVERY == 0 {
-            world.compare(&mut violations);
+            world.compare(violations);
         }
         violations.append(&mut world.truth.wrong);
         if violations.len() >= MAX_TOLD || world.machine.is_lost() {
@@ -82,16 +81,10 @@ pub fn run(options: Options, length: Length) -> Result<Report> {
             *last = format!("step {step} ({kind}): {last}");
         }
     }
-    world.compare(&mut violations);
-    world.kinds.insert("restarts", crashes);
-    Ok(Report {
-        ok: violations.is_empty(),
-        points: length.steps,
-        violations,
-        seed: options.seed,
-        scenes: world.truth.tally(),
-        kinds: world.kinds,
-    })
+    world.compare(violations);
+    report.kinds.insert("restarts".to_owned(), crashes);
+    report.scenes = world.truth.counts;
+    Ok(report.over(MAX_TOLD))
 }
 
 impl World {

@@ -21,7 +21,7 @@ pub(super) struct Truth {
     pub(super) texts: BTreeMap<String, String>,
     /// Hashes of the payloads that were accepted.
     accepted: BTreeMap<String, String>,
-    pub(super) counts: BTreeMap<&'static str, usize>,
+    pub(super) counts: BTreeMap<String, usize>,
     pub(super) wrong: Vec<String>,
 }
 
@@ -30,12 +30,8 @@ impl Truth {
         self.wrong.push(what.to_owned());
     }
 
-    pub(super) fn count(&mut self, what: &'static str) {
-        *self.counts.entry(what).or_default() += 1;
-    }
-
-    pub(super) fn tally(&self) -> BTreeMap<&'static str, usize> {
-        self.counts.clone()
+    pub(super) fn count(&mut self, what: &str) {
+        *self.counts.entry(what.to_owned()).or_default() += 1;
     }
 
     pub(super) fn is_known(&self, id: &str) -> bool {

@@ -2,15 +2,18 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
+use flate2::read::GzDecoder;
 use http::header::{
     ACCEPT_ENCODING, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE,
     REFERRER_POLICY, VARY,
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
+use std::borrow::Cow;
+use std::io::{self, Read as _};
 
 mod built {
-    /// Name, content, and the same compressed where that is smaller.
-    type Built = (&'static str, &'static [u8], Option<&'static [u8]>);
+    /// Name, whether it is compressed, content.
+    type Built = (&'static str, bool, &'static [u8]);
 
     include!(concat!(env!("OUT_DIR"), "/console_files.rs"));
 }
@@ -29,16 +32,27 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,
 /// Where it is.
 const STYLE_PATH: &str = "plain.css";
 
-/// A built file, and the same compressed where that is smaller.
+/// A built file.
 struct File {
-    plain: &'static [u8],
-    gzip: Option<&'static [u8]>,
+    gzip: bool,
+    content: &'static [u8],
+}
+
+impl File {
+    /// As it was before it was compressed. Every browser takes it compressed, so this is kept nowhere.
+    fn plain(&self) -> io::Result<Cow<'static, [u8]>> {
+        if !self.gzip {
+            return Ok(self.content.into());
+        }
+        let mut plain = Vec::new();
+        GzDecoder::new(self.content).read_to_end(&mut plain)?;
+        Ok(plain.into())
+    }
 }
 
 fn file(name: &str) -> Option<File> {
-    built::FILES
-        .iter()
-        .find_map(|(own, plain, gzip)| (*own == name).then_some(File { plain, gzip: *gzip }))
+    let mut files = built::FILES.iter();
+    files.find_map(|&(own, gzip, content)| (own == name).then_some(File { gzip, content }))
 }
 
 /// True when a client takes gzip. A weight of zero refuses it.
@@ -63,14 +77,25 @@ fn as_taken(
     policy: &'static str,
     cache: &'static str,
 ) -> Response {
-    let small = file.gzip.filter(|_| takes_gzip(headers));
-    let body = Body::from(small.unwrap_or(file.plain));
+    let packed = file.gzip && takes_gzip(headers);
+    let content = if packed {
+        Ok(file.content.into())
+    } else {
+        file.plain()
+    };
+    let body = match content {
+        Ok(content) => Body::from(content),
+        Err(e) => {
+            tracing::error!("a file of the page can't be unpacked: {e}");
+            return StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        }
+    };
     let mut response = answer(StatusCode::OK, kind, policy, cache, body);
     let told = response.headers_mut();
-    if small.is_some() {
+    if packed {
         told.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     }
-    if file.gzip.is_some() {
+    if file.gzip {
         told.insert(VARY, HeaderValue::from_static("accept-encoding"));
     }
     response
@@ -218,7 +243,9 @@ mod tests {
             assert!(built::FILES.is_empty());
             return;
         };
-        let page = String::from_utf8_lossy(page.plain);
+        let page = page.plain().unwrap_or_default();
+        assert!(!page.is_empty());
+        let page = String::from_utf8_lossy(&page);
         for script in page.split("<script").skip(1) {
             let (head, body) = script.split_once('>').unwrap_or_default();
             assert!(head.contains("src=\"/assets/"), "{head}");
@@ -268,25 +295,31 @@ mod tests {
         assert!(!takes_gzip(&HeaderMap::new()));
     }
 
-    #[test]
-    fn what_is_compressed_is_the_same_file() {
-        use std::io::Read as _;
+    #[tokio::test]
+    async fn what_is_compressed_is_the_same_file() {
         let mut saved = 0;
-        for (name, plain, gzip) in built::FILES {
-            let Some(gzip) = gzip else { continue };
-            let mut back = Vec::new();
-            let read = flate2::read::GzDecoder::new(*gzip).read_to_end(&mut back);
-            assert!(read.is_ok() && back == *plain, "{name}");
-            saved += plain.len() - gzip.len();
-            let Some(name) = name.strip_prefix("assets/") else {
+        let folder = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/console-ui/dist"));
+        for (name, gzip, content) in built::FILES {
+            let Some(asset_name) = name.strip_prefix("assets/").filter(|_| *gzip) else {
                 continue;
             };
+            let source = std::fs::read(folder.join(name)).unwrap_or_default();
             for (headers, encoding) in [(taking("gzip"), Some("gzip")), (taking("br"), None)] {
-                let told = asset(name, &headers).map(|answer| answer.headers().clone());
-                let told = told.unwrap_or_default();
-                let own = told.get(CONTENT_ENCODING).and_then(|v| v.to_str().ok());
-                assert_eq!((own, told.contains_key(VARY)), (encoding, true), "{name}");
+                let (told, body) = asset(asset_name, &headers).unwrap_or_default().into_parts();
+                let own = told.headers.get(CONTENT_ENCODING);
+                let own = own.and_then(|value| value.to_str().ok());
+                let varies = told.headers.contains_key(VARY);
+                assert_eq!((own, varies), (encoding, true), "{name}");
+                let body = axum::body::to_bytes(body, usize::MAX).await;
+                let body = body.unwrap_or_default();
+                let expected = if encoding.is_some() {
+                    *content
+                } else {
+                    &source
+                };
+                assert!(body == expected, "{name}");
             }
+            saved += source.len() - content.len();
         }
         assert!(saved > 500_000 || built::FILES.is_empty(), "{saved}");
     }
