@@ -223,6 +223,7 @@ const INSTALLED: &[&str] = &[
     "mono-egress",
     "mono-app-bridge",
     "mono-channel",
+    "mono-continuation",
     "mono-mcp-stub",
     "mono-metrics",
     "mono-run",

@@ -1,6 +1,7 @@
 //! Where the workspace is, and building its programs.
 
 use anyhow::{Context, Result, bail};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -54,8 +55,9 @@ const MUSL_SINCE: u32 = 93;
 
 /// Relocations in their packed form: a position-independent program carries one for each pointer in
 /// its tables, and packed they take a hundredth of the room, in the file and at each start. Every
-/// C library since 2022 reads it.
-const PACKED: &str = "-C link-arg=-Wl,-z,pack-relative-relocs";
+/// C library since 2022 reads it. And no tables for unwinding, a fifteenth of a program: a panic
+/// aborts, and there are no names that a backtrace could show.
+const LEAN: &str = "-C link-arg=-Wl,-z,pack-relative-relocs -C force-unwind-tables=no";
 
 /// Builds programs of the workspace; progress goes to standard error.
 pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
@@ -74,8 +76,11 @@ pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
     command.args(["build", "--workspace", "--locked"]);
     let mut apart = Vec::new();
     let mut others_too = true;
+    let target = host()?;
     if release {
-        command.arg("--release").env("RUSTFLAGS", PACKED);
+        // With a target of their own the flags are for programs alone, and not for what builds them.
+        command.args(["--release", "--target", &target]);
+        command.env("RUSTFLAGS", LEAN);
         for package in STATIC {
             command.args(["--exclude", package]);
         }
@@ -113,35 +118,46 @@ pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
     if others_too {
         run(command)?;
     }
-    let folder = folder(release);
     if release {
-        build_apart(&apart, &folder)?;
+        if others_too {
+            collect(&target, None)?;
+        }
+        build_apart(&apart)?;
     }
-    Ok(folder)
+    Ok(folder(release))
 }
 
 /// Builds programs that are linked statically and puts them beside the others.
-fn build_apart(names: &[&str], folder: &Path) -> Result<()> {
+fn build_apart(names: &[&str]) -> Result<()> {
     let target = static_target()?;
     let mut command = cargo();
     command.args(["build", "--release", "--locked", "--target", &target]);
     command.args(STATIC.iter().flat_map(|package| ["--package", package]));
     command.args(names.iter().flat_map(|name| ["--bin", name]));
-    let flags = format!("{PACKED} -C target-feature=+crt-static");
-    command.env("RUSTFLAGS", flags);
+    command.env("RUSTFLAGS", format!("{LEAN} -C target-feature=+crt-static"));
     run(command)?;
-    let built = folder
+    collect(&target, Some(names))
+}
+
+/// Puts programs that were built for a target, these or all, into the folder of optimised ones.
+fn collect(target: &str, names: Option<&[&str]>) -> Result<()> {
+    let folder = folder(true);
+    let above = folder
         .parent()
-        .context("the folder of programs has none above it")?
-        .join(target)
-        .join("release");
-    for name in names {
+        .context("the folder of programs has none above it")?;
+    let built = above.join(target).join("release");
+    std::fs::create_dir_all(&folder)?;
+    let entries = std::fs::read_dir(&built)?.collect::<std::io::Result<Vec<_>>>()?;
+    for entry in entries {
+        let name = entry.file_name();
+        let wanted = names.is_none_or(|names| names.iter().any(|wanted| name == *wanted));
+        let metadata = entry.metadata()?;
+        if !wanted || !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
+            continue;
+        }
         // One that runs can be replaced and not be written to.
-        let (from, beside, to) = (
-            built.join(name),
-            folder.join(format!(".{name}")),
-            folder.join(name),
-        );
+        let (from, to) = (entry.path(), folder.join(&name));
+        let beside = folder.join(".being-copied");
         std::fs::copy(&from, &beside)
             .and_then(|_| std::fs::rename(&beside, &to))
             .with_context(|| format!("{} can't be copied to {}", from.display(), to.display()))?;
@@ -149,32 +165,44 @@ fn build_apart(names: &[&str], folder: &Path) -> Result<()> {
     Ok(())
 }
 
+fn ask_rustc(arguments: &[&str]) -> Result<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let out = Command::new(rustc)
+        .current_dir(root())
+        .args(arguments)
+        .output()
+        .context("rustc can't be started")?;
+    Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+}
+
+/// What this machine builds for.
+fn host() -> Result<String> {
+    let about = ask_rustc(&["-vV"])?;
+    let host = about.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host
+        .context("rustc doesn't say what it builds for")?
+        .to_owned())
+}
+
 /// What static programs are built for: this machine with musl where the toolchain has that, since
 /// the GNU C library asks the processor some sixty times at each start what it can do, which a
 /// hypervisor intercepts each time.
 fn static_target() -> Result<String> {
-    let ask = |arguments: &[&str]| -> Result<String> {
-        let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-        let out = Command::new(rustc)
-            .current_dir(root())
-            .args(arguments)
-            .output()
-            .context("rustc can't be started")?;
-        Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
-    };
-    let about = ask(&["-vV"])?;
-    let value = |key: &str| about.lines().find_map(|line| line.strip_prefix(key));
-    let host = value("host: ").context("rustc doesn't say what it builds for")?;
-    let minor = value("release: 1.").and_then(|rest| rest.split('.').next()?.parse().ok());
+    let host = host()?;
+    let about = ask_rustc(&["-vV"])?;
+    let release = about
+        .lines()
+        .find_map(|line| line.strip_prefix("release: 1."));
+    let minor = release.and_then(|rest| rest.split('.').next()?.parse().ok());
     let musl = host.replace("-gnu", "-musl");
-    let library = ask(&["--print", "target-libdir", "--target", &musl])?;
+    let library = ask_rustc(&["--print", "target-libdir", "--target", &musl])?;
     if minor >= Some(MUSL_SINCE) && Path::new(&library).is_dir() {
         return Ok(musl);
     }
     eprintln!(
         "static programs start slower with the GNU C library; for musl: rustup target add {musl}"
     );
-    Ok(host.to_owned())
+    Ok(host)
 }
 
 fn run(mut command: Command) -> Result<()> {

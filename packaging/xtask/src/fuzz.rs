@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: hostile packets by the million against the wire, optimised as in service.
 
-use crate::build::{self, cargo};
+use crate::build::{self, Programs, cargo};
 use anyhow::{Context, Result, bail};
 use std::process::Command;
 
@@ -59,15 +59,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.check_targets {
         return check_targets();
     }
-    let built = cargo()
-        .args(["build", "--release", "--locked"])
-        .args(["--package", "mono-tests", "--bin", "fuzz-packets"])
-        .status()
-        .context("cargo can't be started")?;
-    if !built.success() {
-        bail!("the build failed");
-    }
-    let mut command = Command::new(build::folder(true).join("fuzz-packets"));
+    let programs = build::build(Programs::Named(&["fuzz-packets"]), true)?;
+    let mut command = Command::new(programs.join("fuzz-packets"));
     let numbers = [
         ("--seconds", arguments.seconds.map(u64::from)),
         ("--packets", arguments.packets),
