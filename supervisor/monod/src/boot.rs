@@ -2,6 +2,7 @@
 
 use crate::Arguments;
 use crate::admin;
+use crate::alone::alone;
 use crate::compose::Places;
 use crate::handover::{FORMAT, Handover, Left, Luggage};
 use crate::input::Input;
@@ -42,8 +43,17 @@ pub(crate) enum BootError {
         /// What is wrong and what to do.
         problem: String,
     },
+    /// Another daemon works there.
+    #[error(
+        "another monod serves {}: stop it first (`monoctl stop`), or give this one a runtime.stateDir and a --socket of its own",
+        path.display()
+    )]
+    Taken {
+        /// The state folder.
+        path: PathBuf,
+    },
     /// A listener can't be bound.
-    #[error("can't listen on {address} for {key}: {source}")]
+    #[error("can't listen on {address} for {key}: {source}{}", remedy(source, key))]
     Listen {
         /// Where.
         address: String,
@@ -107,6 +117,19 @@ pub(crate) enum BootError {
     Io(#[from] std::io::Error),
 }
 
+/// What to do about a listener that can't be bound.
+fn remedy(source: &std::io::Error, key: &str) -> String {
+    use std::io::ErrorKind::{AddrInUse, AddrNotAvailable, PermissionDenied};
+    match source.kind() {
+        AddrInUse => format!("; stop the program that has it, or set {key}.port to another one"),
+        AddrNotAvailable => format!("; set {key}.host to an address of this machine"),
+        PermissionDenied => {
+            format!("; ports below 1024 are root's: set {key}.port to a higher one")
+        }
+        _ => format!("; see {key}.host and {key}.port"),
+    }
+}
+
 /// Runs the daemon, or checks that it would run.
 pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
     raise_open_files();
@@ -115,6 +138,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         mono_config::load(&arguments.config, &env).map_err(|e| BootError::Config(e.to_string()))?;
     for warning in &loaded.warnings {
         eprintln!("{warning}");
+    }
+    // A daemon that goes on has said it, and is not asked anything here.
+    if !arguments.take_over {
+        for waiting in mono_config::check(&arguments.config, &env).waiting() {
+            eprintln!("{waiting}");
+        }
     }
     let config = loaded.config;
     let libexec = match &arguments.libexec {
@@ -141,6 +170,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
         println!("ok: the daemon would start");
         return Ok(());
     }
+    let state = &config.runtime.state_dir;
+    let taken = || BootError::Taken {
+        path: state.clone(),
+    };
+    let _alone = alone(state)?.ok_or_else(taken)?;
     prepare(&config, &places, launcher.ownership())?;
     launcher.enforce_memory();
     let gateway_at = socket.with_file_name(GATEWAY);
@@ -453,6 +487,15 @@ fn listeners(
             return Err(BootError::NotLoopback { address, key });
         }
         all.insert(Role::Continuation, listener);
+    }
+    let bridge = &config.interaction.bridge;
+    if crate::request::listens(config) && bridge.port != 0 {
+        let key = "interaction.bridge";
+        let (listener, address) = bound(None, key, (&bridge.host, bridge.port))?;
+        if !address.ip().is_loopback() {
+            return Err(BootError::NotLoopback { address, key });
+        }
+        all.insert(Role::AppBridge, listener);
     }
     let metrics = &config.metrics;
     if metrics.enabled {

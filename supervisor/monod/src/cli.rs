@@ -5,12 +5,15 @@ use std::path::PathBuf;
 
 /// The supervisor of mono: hosts AI agents with every duty in its own sandboxed process.
 ///
-/// Start it with a configuration and talk to it with `monoctl`:
-///
-///   monod --config mono-agent.config.json
-///   monoctl send "hello"
+/// Start it with a configuration and talk to it with `monoctl`.
 #[derive(Debug, Parser)]
-#[command(name = "monod", version, max_term_width = 100)]
+#[command(
+    name = "monod",
+    version,
+    max_term_width = 100,
+    after_help = "Examples:\n  monod --check\n  monod --config mono-agent.config.json\n  monoctl send \"hello\"\n\n\
+                  Exit status: 0 after an orderly stop or a good --check; 1 when it can't start."
+)]
 pub(crate) struct Arguments {
     /// The configuration, a JSON file.
     #[arg(long, value_name = "FILE", default_value = "mono-agent.config.json")]
@@ -25,8 +28,8 @@ pub(crate) struct Arguments {
     /// shows in every status.
     #[arg(long)]
     pub(crate) allow_degraded: bool,
-    /// Check the configuration and what the kernel offers, then exit: 0 when the daemon would
-    /// start, 1 when not.
+    /// Check the configuration and what the kernel offers, say what is missing, then exit: 0 when
+    /// the daemon would start, 1 when not.
     #[arg(long)]
     pub(crate) check: bool,
     /// With `--check`: also fail unless this program takes over what a running one of this format

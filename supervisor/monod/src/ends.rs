@@ -122,7 +122,7 @@ impl Supervisor {
         process.state = state;
         let role = process.role;
         if let Some(scratch) = process.scratch.clone() {
-            crate::launch::remove_scratch(scratch, id);
+            self.leave_scratch(id, process.run.as_ref(), scratch, process.folders);
         }
         let over = process.memory.take().filter(Bound::ended);
         if over.is_some() {
@@ -152,7 +152,7 @@ impl Supervisor {
         if state == State::Draining {
             tracing::info!(role = %role, pid = process.pid, "drained: {status}");
         } else {
-            tracing::warn!(role = %role, pid = process.pid, "{status}: {}", process.last_line);
+            tracing::warn!(role = %role, pid = process.pid, "{}", told(status, &process.last_line));
         }
         let current = self.slots.iter().any(|s| s.process() == Some(id));
         if current {
@@ -181,7 +181,7 @@ impl Supervisor {
             slot.last_words = if drained {
                 format!("drained, {status}")
             } else {
-                format!("{status}: {}", process.last_line)
+                told(status, &process.last_line)
             };
             let decision = slot.vacate(ending, Instant::now(), jitter());
             self.after(role, decision);
@@ -202,18 +202,23 @@ impl Supervisor {
             let over = process.memory.as_ref();
             self.run_process_exited(&run, status, &process.last_line, over);
         } else if !self.is_stopping() {
-            tracing::warn!(
-                role = "run",
-                pid = process.pid,
-                "{status}: {}",
-                process.last_line
-            );
+            let told = told(status, &process.last_line);
+            tracing::warn!(role = "run", pid = process.pid, "{told}");
             self.pool_slot.restarts += 1;
             self.counters.restart(Role::Run, reason);
-            self.pool_slot.last_words = format!("{status}: {}", process.last_line);
+            self.pool_slot.last_words = told;
             let decision = self.pool_slot.vacate(ending, Instant::now(), jitter());
             return self.after(Role::Run, decision);
         }
         self.fill_pool();
+    }
+}
+
+/// How a worker ended, and its last words: most often the reason, and sometimes only what it did
+/// before.
+pub(crate) fn told(status: &str, last_words: &str) -> String {
+    match last_words.trim() {
+        "" => status.to_owned(),
+        words => format!("{status}; last words: {words}"),
     }
 }

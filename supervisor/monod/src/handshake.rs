@@ -125,7 +125,14 @@ impl Supervisor {
     pub(crate) fn tell_ready(&self) {
         let parked = |slot: &&Slot| slot.occupant == Occupant::Parked;
         let parked = self.slots.iter().filter(parked).count();
-        systemd::ready(self.slots.len() - parked, parked);
+        let serving = self.slots.len() - parked;
+        match parked {
+            0 => tracing::info!("ready: {serving} confined workers serve"),
+            _ => tracing::error!(
+                "{serving} confined workers serve, {parked} are parked: see `monoctl status`"
+            ),
+        }
+        systemd::ready(serving, parked);
     }
 
     pub(crate) fn grant_client<E: ipc_proto::Edge>(

@@ -4,6 +4,7 @@
 
 mod admin;
 mod admission;
+mod alone;
 mod boot;
 mod cli;
 mod compose;
@@ -24,6 +25,7 @@ mod operator;
 mod owner;
 mod process;
 mod programs;
+mod relay;
 mod reload;
 mod restart;
 mod rollover;

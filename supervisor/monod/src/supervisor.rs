@@ -431,7 +431,7 @@ impl Supervisor {
         let run = process
             .as_ref()
             .and_then(|p| Some(p.run.as_ref()?.as_str()));
-        tracing::info!(role = %role, pid, run = run.unwrap_or_default(), "{text}");
+        crate::relay::relay(role, pid, run, &text);
         self.logbook.enter((role, pid), run, &text);
         self.counters.line(role);
         if let Some(process) = process {

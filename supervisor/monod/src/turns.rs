@@ -2,6 +2,7 @@
 
 use crate::admission::Outcome;
 use crate::counters::{Outcome as Ended, Reason};
+use crate::ends::told;
 use crate::input::{Input, ProcessId};
 use crate::memory::{self, Bound};
 use crate::process::State;
@@ -248,7 +249,7 @@ impl Supervisor {
         {
             return;
         }
-        let kind = failure_kind.as_deref().map(printable).unwrap_or_default();
+        let kind = failure_kind.as_deref().map(printable);
         tracing::info!(role = "run", run = %run, ?status, kind, "run ended");
         self.count_turn(&run, status.into(), failure_kind.as_deref());
         let since = self.processes.get(&worker).map(|p| p.since);
@@ -275,7 +276,7 @@ impl Supervisor {
         if !matches!(run.stage, Stage::Working(_)) {
             return;
         }
-        tracing::error!(role = "run", run = %id, "its process is gone: {status}: {last_line}");
+        tracing::error!(role = "run", run = %id, "its process is gone: {}", told(status, last_line));
         run.stage = Stage::Closing;
         let kind = match over {
             Some(bound) => {
