@@ -107,6 +107,17 @@ impl Supervisor {
         operators: &Operators,
     ) {
         operators.close();
+        self.hear_out(&mut inputs, operators).await;
+        // Answers are on their way to sockets that have room for them.
+        tokio::time::sleep(LAST_ANSWERS).await;
+    }
+
+    /// Decides what was asked before the end.
+    pub(crate) async fn hear_out(
+        &mut self,
+        inputs: &mut mpsc::UnboundedReceiver<Input>,
+        operators: &Operators,
+    ) {
         let end = tokio::time::sleep(LAST_WORDS);
         tokio::pin!(end);
         loop {
@@ -118,7 +129,5 @@ impl Supervisor {
                 () = &mut end => break,
             }
         }
-        // Answers are on their way to sockets that have room for them.
-        tokio::time::sleep(LAST_ANSWERS).await;
     }
 }

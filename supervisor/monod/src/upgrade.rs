@@ -33,8 +33,6 @@ use tokio::sync::mpsc;
 const CHECKED_WITHIN: Duration = Duration::from_secs(30);
 /// Packets to workers may take this long to reach their queues, all of them together.
 const SENT_WITHIN: Duration = Duration::from_secs(2);
-/// Operators who were accepted before may take this long to ask.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Answers and events that are on their way may take this long.
 const LAST_ANSWERS: Duration = Duration::from_millis(20);
 /// Bytes of what the refused program said that an operator sees.
@@ -169,16 +167,7 @@ impl Supervisor {
             let version = env!("CARGO_PKG_VERSION");
             answer(responder, Ok((json!({ "replaces": version }), vec![]))).await;
         }
-        let end = tokio::time::sleep(LAST_WORDS);
-        tokio::pin!(end);
-        loop {
-            tokio::select! {
-                biased;
-                Some(input) = inputs.recv() => self.decide(input),
-                () = operators.have_asked() => break,
-                () = &mut end => break,
-            }
-        }
+        self.hear_out(&mut inputs, operators).await;
         let mut streams = Vec::new();
         for process in self.processes.values_mut() {
             streams.push((process.id, process.quieten().await));

@@ -9,6 +9,7 @@
 pub mod bearer;
 pub mod console;
 pub mod intake;
+pub mod label;
 pub mod later;
 pub mod openai;
 pub mod runs;

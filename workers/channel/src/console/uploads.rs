@@ -1,6 +1,7 @@
 //! Files on their way from a page to a run, in memory and within bounds. No clock.
 
 use super::error::ApiError;
+use crate::label::{is_media_type, is_name};
 use ipc_proto::console::Attachment;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -15,10 +16,6 @@ pub const MAX_WAITING: u64 = 64 * 1024 * 1024;
 pub const MAX_FILES: usize = 256;
 /// How long one waits, in milliseconds.
 pub const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
-/// Longest name in bytes.
-const MAX_NAME: usize = 240;
-/// Longest media type in bytes.
-const MAX_MEDIA_TYPE: usize = 128;
 
 /// What is known of a file, and its bytes.
 pub type File = (Attachment, Arc<Vec<u8>>);
@@ -36,31 +33,6 @@ struct Upload {
 /// The files that wait.
 #[derive(Debug, Default)]
 pub struct Uploads(BTreeMap<String, Upload>);
-
-/// A plain file name: what is shown is what it is.
-#[must_use]
-pub fn is_name(name: &str) -> bool {
-    let shown = |c: char| {
-        !(c.is_control()
-            || matches!(c, '/' | '\\' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'))
-    };
-    (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.chars().all(shown)
-}
-
-/// `type/subtype`.
-#[must_use]
-pub fn is_media_type(text: &str) -> bool {
-    let token = |part: &str| {
-        !part.is_empty()
-            && part
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&b))
-    };
-    text.len() <= MAX_MEDIA_TYPE
-        && text
-            .split_once('/')
-            .is_some_and(|(kind, sub)| token(kind) && token(sub))
-}
 
 impl Uploads {
     fn expire(&mut self, now: i64) {

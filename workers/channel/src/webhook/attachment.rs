@@ -2,6 +2,7 @@
 
 use super::error::Refusal;
 use super::fields::{First, is_object, text};
+use crate::label::{is_media_type, is_name};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipc_proto::chat::Block;
@@ -11,10 +12,6 @@ use serde_json::value::RawValue;
 
 /// Most files of one request.
 pub const MAX_FILES: usize = 10;
-/// Longest name in bytes, as of a reply file.
-const MAX_NAME: usize = 240;
-/// Longest media type in bytes.
-const MAX_MEDIA_TYPE: usize = 128;
 /// What models take as pictures.
 const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
@@ -110,31 +107,11 @@ pub fn read(list: Option<&RawValue>, most: u64) -> Result<Attached, Refusal> {
     Ok(out)
 }
 
-fn is_name(name: &str) -> bool {
-    let shown = |c: char| {
-        !(c.is_control()
-            || matches!(c, '/' | '\\' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'))
-    };
-    (1..=MAX_NAME).contains(&name.len()) && !name.starts_with('.') && name.chars().all(shown)
-}
-
-fn is_media_type(text: &str) -> bool {
-    let token = |part: &str| {
-        !part.is_empty()
-            && part
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"!#$&^_.+-".contains(&b))
-    };
-    text.len() <= MAX_MEDIA_TYPE
-        && text
-            .split_once('/')
-            .is_some_and(|(kind, sub)| token(kind) && token(sub))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::label::MAX_NAME;
     use serde_json::value::to_raw_value;
     use serde_json::{Value, json};
 

@@ -57,9 +57,7 @@ pub fn schema() -> Value {
 /// # Errors
 /// A sentence for the model.
 pub fn run(places: &Places, args: &Args, budget: Budget) -> Result<ToolOutput, String> {
-    let root = places
-        .resolve("path", args.path.as_deref().unwrap_or("."))
-        .map_err(|e| e.to_string())?;
+    let root = places.root(args.path.as_deref())?;
     if !root.is_dir() {
         return Err(format!(
             "{} is not a directory; give a directory as path.",

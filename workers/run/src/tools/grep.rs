@@ -99,9 +99,7 @@ pub fn schema() -> Value {
 /// # Errors
 /// A sentence for the model.
 pub fn run(places: &Places, args: &Args, budget: Budget) -> Result<ToolOutput, String> {
-    let root = places
-        .resolve("path", args.path.as_deref().unwrap_or("."))
-        .map_err(|e| e.to_string())?;
+    let root = places.root(args.path.as_deref())?;
     let matcher = matcher(args)?;
     let searcher = SearcherBuilder::new()
         .multi_line(args.multiline)

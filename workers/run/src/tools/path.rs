@@ -120,6 +120,15 @@ impl Places {
         Ok(lexical(&self.workspace.join(argument)))
     }
 
+    /// Where a search begins: [`Places::resolve`] of its `path`, or the workspace.
+    ///
+    /// # Errors
+    /// A sentence for the model.
+    pub fn root(&self, path: Option<&str>) -> Result<PathBuf, String> {
+        let root = self.resolve("path", path.unwrap_or("."));
+        root.map_err(|e| e.to_string())
+    }
+
     /// The path as the model should see it: relative inside the workspace.
     #[must_use]
     pub fn show(&self, path: &Path) -> String {
