@@ -118,8 +118,7 @@ impl Rules<'_> {
                 off => format!("{off} is not enabled: every answer will be dead-lettered"),
             };
             self.warn("unreachable_route", &key, message).expected = Some(
-                "`web:` and the id of a thread, `terminal:` and the name of a conversation, or \
-                 `webhook:`, an endpoint and a name"
+                "`web:` and the id of a thread, or `terminal:` and the name of a conversation"
                     .into(),
             );
         }

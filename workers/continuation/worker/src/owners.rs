@@ -298,7 +298,7 @@ async fn insist<E: Edge>(
 fn nowhere() -> Reason {
     Reason::new(
         "unsupported_destination",
-        "no channel of this daemon delivers an answer there later: it takes web:, terminal: or webhook: and a name",
+        "no channel of this daemon delivers an answer there later: a route takes `web:` and a thread's id, or `terminal:` and a name",
     )
 }
 
