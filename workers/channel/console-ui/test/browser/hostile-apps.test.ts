@@ -7,6 +7,7 @@ import { Listener } from "../apps/listener.ts";
 import { appFrames, askForApp, holds, openApp } from "../apps/open.ts";
 import { app, PLAIN } from "../apps/view.ts";
 import { launch, PATIENCE_MS, type Console } from "../page.ts";
+import { document as appDocument, innerPolicy } from "../../src/apps/policy.ts";
 import { setup } from "./setup.ts";
 
 const it = setup();
@@ -297,6 +298,62 @@ test("requests before initialized wait a little, and are refused after that", as
   const late = await openApp(console, "late");
   await holds(late.frame, "globalThis.codes !== undefined");
   assert.deepEqual(await late.frame.evaluate("globalThis.codes"), new Array(10).fill("app_not_initialized"));
+  await console.close();
+});
+
+test("the same configuration again shows the app anew, and another one changes nothing", async () => {
+  const console = await it.open();
+  // Each says who it is, again and again, and once more when it has to go.
+  const speaker = (name: string): string =>
+    appDocument(`<script>const say = (n) => parent.postMessage({ jsonrpc: "2.0", method: "x", params: { name: "${name}", n } }, "*");
+      setInterval(() => say(1), 5); addEventListener("pagehide", () => say(2));</script>`, {}, true);
+  // What the compiler of the tests calls for each function that has a name.
+  await console.page.evaluate("globalThis.__name = (made) => made");
+  const heard = await console.page.evaluate(async ({ first, second, policy, wider }) => {
+    const outer = Object.assign(document.createElement("iframe"), { src: "/api/v1/mcp-app-proxy" });
+    outer.setAttribute("sandbox", "allow-scripts");
+    const all: { name?: string; what: string }[] = [];
+    const notes = (data: Record<string, unknown>): { name?: string; what: string } => {
+      const message = data["message"] as { params: { name: string } } | undefined;
+      if (message !== undefined) return { what: "message", name: message.params.name };
+      return { what: Object.keys(data).filter((key) => key !== "mono").map((key) => `${key} ${String(data[key])}`).join() };
+    };
+    addEventListener("message", (event) => event.source === outer.contentWindow && all.push(notes(event.data as Record<string, unknown>)));
+    const until = async (what: string, name?: string): Promise<void> => {
+      const [from, end] = [all.length, Date.now() + 20_000];
+      while (!all.slice(from).some((one) => one.what.includes(what) && one.name === name)) {
+        if (Date.now() > end) throw new Error(`no ${what} ${name ?? ""} after ${JSON.stringify(all.slice(-5))}`);
+        await new Promise((done) => setTimeout(done, 5));
+      }
+    };
+    document.body.append(outer);
+    await until("proxy-ready");
+    const own = { nonce: "n", invocation: "i", connection: "c" };
+    const send = (mono: object, what: object): void => outer.contentWindow?.postMessage({ mono, ...what }, "*");
+    const show = (mono: object, html: string, more: object = {}): void => {
+      send(mono, { jsonrpc: "2.0", method: "ui/notifications/sandbox-resource-ready", params: { html, policy, clipboard: false, ...more } });
+    };
+    show(own, first);
+    await until("message", "first");
+    for (const other of [{ ...own, nonce: "m" }, { ...own, invocation: "j" }, { ...own, connection: "d" }]) show(other, second);
+    show(own, second, { clipboard: true });
+    show(own, second.replaceAll(policy, wider), { policy: wider });
+    // It answers in order: what was sent before had its chance.
+    send(own, { alive: true });
+    await until("alive");
+    all.push({ what: "again" });
+    show(own, second);
+    await until("message", "second");
+    for (let n = 0; n < 10; n += 1) await until("message", "second");
+    return all;
+  }, { first: speaker("first"), second: speaker("second"), policy: innerPolicy({}), wider: innerPolicy({ connectDomains: ["https://a.example"] }) });
+  const again = heard.findIndex((one) => one.what === "again");
+  const [before, after] = [heard.slice(0, again), heard.slice(again)];
+  assert.deepEqual(before.filter((one) => /shown|retired/.test(one.what)).map((one) => one.what), ["shown true"]);
+  assert.ok(before.every((one) => one.name !== "second"));
+  assert.deepEqual(after.filter((one) => /shown|retired/.test(one.what)).map((one) => one.what), ["retired replaced", "shown true"]);
+  const replaced = after.findIndex((one) => one.what.startsWith("retired"));
+  assert.ok(after.slice(replaced).every((one) => one.name !== "first"), "what was replaced is not heard any more");
   await console.close();
 });
 
