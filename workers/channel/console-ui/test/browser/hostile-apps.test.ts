@@ -333,8 +333,19 @@ test("the same configuration again shows the app anew, and another one changes n
     const show = (mono: object, html: string, more: object = {}): void => {
       send(mono, { jsonrpc: "2.0", method: "ui/notifications/sandbox-resource-ready", params: { html, policy, clipboard: false, ...more } });
     };
+    const long = " ".repeat(8 * 1024 * 1024 + 64 * 1024);
+    const refused = (): void => {
+      for (const html of ["<h1>other</h1>", ` ${second}`, second.replace("no-referrer", "origin"), second + long]) show(own, html);
+      show(own, second, { policy: "default-src *" });
+      show(own, second.replaceAll(policy, `${policy}; x`), { policy: `${policy}; x` });
+      show({ ...own, nonce: "" }, second);
+      show({ ...own, nonce: "n".repeat(201) }, second);
+    };
+    // None of these is a configuration, so the first that is one binds.
+    refused();
     show(own, first);
     await until("message", "first");
+    refused();
     for (const other of [{ ...own, nonce: "m" }, { ...own, invocation: "j" }, { ...own, connection: "d" }]) show(other, second);
     show(own, second, { clipboard: true });
     show(own, second.replaceAll(policy, wider), { policy: wider });
