@@ -258,6 +258,32 @@ mod tests {
         }
     }
 
+    /// What an app needs stands in the app's own document (spec s0, "MCP Apps").
+    #[test]
+    fn the_page_runs_its_own_script_alone_whatever_apps_need() {
+        let sources = |name: &str| {
+            let mut all = POLICY.split("; ").map(str::trim);
+            all.find_map(|one| one.strip_prefix(name)?.strip_prefix(' '))
+        };
+        for (name, expected) in [
+            ("default-src", "'none'"),
+            ("script-src", "'self'"),
+            ("connect-src", "'self'"),
+            ("frame-src", "'self'"),
+            ("base-uri", "'none'"),
+            ("frame-ancestors", "'none'"),
+        ] {
+            assert_eq!(sources(name), Some(expected), "{name}");
+        }
+        assert!(!POLICY.contains("unsafe") && !POLICY.contains("//"));
+        let told = shell(&HeaderMap::new());
+        let expected = match file("index.html") {
+            Some(_) => POLICY,
+            None => PLAIN_POLICY,
+        };
+        assert_eq!(told.headers()[CONTENT_SECURITY_POLICY], expected);
+    }
+
     #[test]
     fn only_files_of_the_page_are_served() {
         for name in [
