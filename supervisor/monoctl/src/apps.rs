@@ -1,11 +1,11 @@
 //! `monoctl apps` and `monoctl mcp`.
 
-use crate::cli::{Apps, Mcp};
+use crate::cli::{Apps, Mcp, Page};
 use crate::daemon::Daemon;
 use crate::error::CtlError;
 use crate::screen::Screen;
-use crate::table::Rows;
-use crate::terminal::{duration, shell_word, size};
+use crate::table::{Rows, next_page};
+use crate::terminal::{duration, size};
 use ipc_proto::admin::Ask;
 use ipc_proto::apps::Inspect;
 use serde_json::Value;
@@ -23,7 +23,11 @@ pub(crate) async fn run(
     let (what, show): (Inspect, Show) = match command {
         Apps::List { page } => {
             let (limit, cursor) = (page.limit, page.cursor);
-            (Inspect::Apps { limit, cursor }, list)
+            let value = fetch(socket, Inspect::Apps { limit, cursor }, screen).await?;
+            if !screen.is_json() {
+                list(&value, Page::said(limit).as_deref(), screen)?;
+            }
+            return Ok(0);
         }
         Apps::Show { id } => (Inspect::App { id }, fields),
         Apps::Close { id } => (Inspect::CloseApp { id }, closed),
@@ -41,7 +45,7 @@ pub(crate) async fn servers(
 ) -> Result<u8, CtlError> {
     match command {
         Mcp::List => ask(socket, Inspect::Servers, standing, screen).await?,
-        Mcp::Stats => ask(socket, Inspect::Stats, fields, screen).await?,
+        Mcp::Stats => ask(socket, Inspect::Stats, stats, screen).await?,
         Mcp::Probe { server } => {
             let probed = ask(socket, Inspect::Probe { server }, probe, screen).await?;
             return Ok(u8::from(probed["ok"] != true));
@@ -56,12 +60,23 @@ async fn ask(
     show: Show,
     screen: &mut Screen,
 ) -> Result<Value, CtlError> {
+    let value = fetch(socket, what, screen).await?;
+    if !screen.is_json() {
+        show(&value, screen)?;
+    }
+    Ok(value)
+}
+
+/// Asks, and prints the answer as it came where scripts read it.
+async fn fetch(
+    socket: Option<&Path>,
+    what: Inspect,
+    screen: &mut Screen,
+) -> Result<Value, CtlError> {
     let daemon = Daemon::connect(socket).await?;
     let (value, _) = daemon.ask::<Value>(&Ask::Inspect { what }, &[]).await?;
     if screen.is_json() {
         screen.json(&value)?;
-    } else {
-        show(&value, screen)?;
     }
     Ok(value)
 }
@@ -85,7 +100,7 @@ fn at(value: &Value) -> String {
     time.map_or_else(|| text(value), |time| time.to_string())
 }
 
-fn list(page: &Value, screen: &mut Screen) -> Result<(), CtlError> {
+fn list(page: &Value, limit: Option<&str>, screen: &mut Screen) -> Result<(), CtlError> {
     let apps = page["apps"].as_array().cloned().unwrap_or_default();
     if apps.is_empty() {
         screen.line("no apps")?;
@@ -113,8 +128,7 @@ fn list(page: &Value, screen: &mut Screen) -> Result<(), CtlError> {
         screen.line(&rows.text())?;
     }
     if let Some(cursor) = page["nextCursor"].as_str() {
-        let cursor = shell_word(cursor);
-        screen.line(&format!("more: monoctl apps list --cursor {cursor}"))?;
+        screen.line(&next_page("apps list", &[("limit", limit)], cursor))?;
     }
     let usage = &page["usage"];
     let bytes = |key: &str| size(usage[key].as_u64().unwrap_or(0));
@@ -134,6 +148,22 @@ fn list(page: &Value, screen: &mut Screen) -> Result<(), CtlError> {
 }
 
 /// A value's fields, one a line, those of a field below it by both names; lists as JSON.
+/// What isn't counted is off.
+fn stats(value: &Value, screen: &mut Screen) -> Result<(), CtlError> {
+    let mut told = serde_json::Map::new();
+    let counted = value.as_object().into_iter().flatten();
+    told.extend(
+        counted
+            .filter(|(_, v)| !v.is_null())
+            .map(|(k, v)| (k.clone(), v.clone())),
+    );
+    if !told.keys().any(|key| key != "gateway") {
+        told.insert("apps".to_owned(), "off".into());
+    }
+    told.entry("gateway").or_insert_with(|| "off".into());
+    fields(&Value::Object(told), screen)
+}
+
 fn fields(value: &Value, screen: &mut Screen) -> Result<(), CtlError> {
     let mut rows = Rows::new(&["FIELD", "VALUE"]);
     for (key, value) in value.as_object().into_iter().flatten() {
@@ -141,6 +171,13 @@ fn fields(value: &Value, screen: &mut Screen) -> Result<(), CtlError> {
             Value::Object(below) if !below.is_empty() => {
                 for (name, value) in below {
                     rows.push([format!("{key}.{name}"), text(value)]);
+                }
+            }
+            Value::Array(items) if items.iter().any(Value::is_object) => {
+                for item in items {
+                    let members = item.as_object().into_iter().flatten();
+                    let words: Vec<_> = members.map(|(_, value)| text(value)).collect();
+                    rows.push([key.clone(), words.join(" ")]);
                 }
             }
             _ => rows.push([key.clone(), field(key, value)]),
@@ -237,26 +274,45 @@ mod tests {
         out.text()
     }
 
+    fn listed(page: Value) -> String {
+        let (mut screen, out, _) = screen(false, false);
+        list(&page, Some("1"), &mut screen).unwrap();
+        out.text()
+    }
+
+    #[test]
+    fn what_is_not_counted_is_off() {
+        let off = shown(stats, json!({ "gateway": null }));
+        let words: Vec<_> = off.split_whitespace().collect();
+        assert_eq!(words, ["FIELD", "VALUE", "apps", "off", "gateway", "off"]);
+        let on = shown(stats, json!({ "created": 0, "gateway": { "sessions": 1 } }));
+        assert!(
+            !on.contains("off") && on.contains("gateway.sessions"),
+            "{on}"
+        );
+    }
+
     #[test]
     fn apps_and_what_they_take_are_listed() {
         let page = json!({ "apps": [{ "id": "a1", "server": "dice", "tool": "roll\u{1b}", "connected": true,
             "views": 2, "createdAt": 0, "run": "r" }], "nextCursor": "a1",
             "usage": { "records": 1, "payloadBytes": 2048, "auditBytes": 0, "ceilingBytes": 4096, "quarantined": 1 } });
-        let text = shown(list, page);
+        let text = listed(page);
         assert!(
             text.contains("a1") && text.contains("1970-01-01") && !text.contains('\u{1b}'),
             "{text}"
         );
         assert!(
-            text.contains("--cursor a1") && text.contains("left alone"),
+            text.contains("--limit 1 --cursor a1") && text.contains("left alone"),
             "{text}"
         );
-        assert!(shown(list, json!({ "apps": [], "usage": {} })).starts_with("no apps"));
+        assert!(listed(json!({ "apps": [], "usage": {} })).starts_with("no apps"));
     }
 
     #[test]
     fn figures_stand_below_each_other_whoever_counts_them() {
-        let value = json!({ "created": 2, "gateway": { "sessions": 1 }, "refused": [1], "csp": {}, "createdAt": 0 });
+        let value = json!({ "created": 2, "gateway": { "sessions": 1 }, "refused": [1], "csp": {},
+            "denied": [{ "kind": "connect", "value": "https://a" }], "createdAt": 0 });
         let text = shown(fields, value);
         let rows: Vec<Vec<&str>> = (text.lines())
             .map(|line| line.split_whitespace().collect())
@@ -270,6 +326,7 @@ mod tests {
             assert!(rows.iter().any(|found| *found == row), "{row:?}: {text}");
         }
         assert!(text.contains("1970-01-01"), "{text}");
+        assert!(text.contains("connect https://a"), "{text}");
     }
 
     #[test]

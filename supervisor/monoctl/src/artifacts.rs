@@ -1,11 +1,11 @@
 //! `monoctl artifacts`.
 
-use crate::cli::Artifacts;
+use crate::cli::{Artifacts, Page};
 use crate::daemon::Daemon;
 use crate::error::CtlError;
 use crate::screen::Screen;
-use crate::table::Rows;
-use crate::terminal::{shell_word, size};
+use crate::table::{Rows, next_page};
+use crate::terminal::size;
 use ipc_proto::admin::Ask;
 use ipc_proto::edges::artifact::{ArtifactPage, ArtifactRecord};
 use mono_sys::memfd::read_sealed;
@@ -25,6 +25,7 @@ pub(crate) async fn run(
     match command {
         Artifacts::List { page } => {
             let daemon = Daemon::connect(socket).await?;
+            let limit = Page::said(page.limit);
             let ask = Ask::ListArtifacts {
                 limit: page.limit,
                 cursor: page.cursor,
@@ -35,7 +36,7 @@ pub(crate) async fn run(
             } else {
                 let page =
                     serde_json::from_value(value).map_err(|e| CtlError::NoAnswer(e.to_string()))?;
-                list(&page, screen)?;
+                list(&page, limit.as_deref(), screen)?;
             }
         }
         Artifacts::Get { id, output, force } => {
@@ -73,7 +74,7 @@ pub(crate) async fn run(
     Ok(0)
 }
 
-fn list(page: &ArtifactPage, screen: &mut Screen) -> Result<(), CtlError> {
+fn list(page: &ArtifactPage, limit: Option<&str>, screen: &mut Screen) -> Result<(), CtlError> {
     if page.artifacts.is_empty() {
         screen.line("no artifacts")?;
         return usage(page, screen);
@@ -92,10 +93,7 @@ fn list(page: &ArtifactPage, screen: &mut Screen) -> Result<(), CtlError> {
     }
     screen.line(&rows.text())?;
     if let Some(cursor) = &page.next_cursor {
-        screen.line(&format!(
-            "more: monoctl artifacts list --cursor {}",
-            shell_word(cursor)
-        ))?;
+        screen.line(&next_page("artifacts list", &[("limit", limit)], cursor))?;
     }
     usage(page, screen)
 }
@@ -186,6 +184,7 @@ mod tests {
 
     fn record(bytes: &[u8]) -> ArtifactRecord {
         ArtifactRecord {
+            app: None,
             id: "a1".into(),
             run_id: "r1".into(),
             conversation_id: "c".into(),
@@ -257,7 +256,7 @@ mod tests {
             }),
         };
         let (mut screen, out, _) = screen(false, true);
-        list(&page, &mut screen).unwrap();
+        list(&page, None, &mut screen).unwrap();
         assert_eq!(
             out.text(),
             " ID  NAME         TYPE      SIZE  CREATED               EXPIRES               RUN\n \
@@ -272,7 +271,7 @@ mod tests {
     fn an_empty_page_and_a_daemon_that_does_not_count() {
         let page: ArtifactPage = serde_json::from_value(json!({ "artifacts": [] })).unwrap();
         let (mut screen, out, _) = screen(false, true);
-        list(&page, &mut screen).unwrap();
+        list(&page, None, &mut screen).unwrap();
         assert_eq!(out.text(), "no artifacts\n");
     }
 }

@@ -456,14 +456,24 @@ pub(crate) enum Runs {
     },
 }
 
+/// Entries that a listing shows unless told.
+const PAGE: u32 = 20;
+
 #[derive(Debug, Args)]
 pub(crate) struct Page {
     /// Most entries to show
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = PAGE, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) limit: u32,
     /// Go on where an earlier page ended
     #[arg(long)]
     pub(crate) cursor: Option<String>,
+}
+
+impl Page {
+    /// The limit as it was written, for the command of the next page.
+    pub(crate) fn said(limit: u32) -> Option<String> {
+        (limit != PAGE).then(|| limit.to_string())
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -562,9 +572,9 @@ pub(crate) enum Config {
 
 #[derive(Debug, Args)]
 pub(crate) struct ConfigFile {
-    /// Configuration file
-    #[arg(long, value_name = "FILE", default_value = "mono-agent.config.json")]
-    pub(crate) config: PathBuf,
+    /// Configuration file [default: mono-agent.config.json, /etc/mono/mono-agent.config.json]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// File with variables that the daemon's environment will have; exported ones are stronger
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Option<PathBuf>,

@@ -9,6 +9,23 @@ use mono_config::{Env, Errors};
 use serde_json::json;
 use std::path::Path;
 
+/// Where configurations are when none is named: here, or installed.
+pub(crate) const USUAL: [&str; 2] = ["mono-agent.config.json", "/etc/mono/mono-agent.config.json"];
+
+/// The usual place where there is one.
+pub(crate) fn usual() -> Option<&'static Path> {
+    USUAL.into_iter().map(Path::new).find(|path| path.exists())
+}
+
+impl ConfigFile {
+    /// The named file, else a usual one; else the first of those, of which is then said that it is
+    /// missing.
+    fn path(&self) -> &Path {
+        let named = self.config.as_deref();
+        named.or_else(|| usual()).unwrap_or(Path::new(USUAL[0]))
+    }
+}
+
 pub(crate) fn run(command: Config, screen: &mut Screen) -> Result<u8, CtlError> {
     match command {
         Config::Schema => {
@@ -23,7 +40,7 @@ pub(crate) fn run(command: Config, screen: &mut Screen) -> Result<u8, CtlError> 
         },
         Config::Show { file } => {
             match environment(file.env_file.as_deref())
-                .and_then(|env| mono_config::load(&file.config, &env))
+                .and_then(|env| mono_config::load(file.path(), &env))
             {
                 Ok(loaded) => show(&loaded, screen),
                 Err(errors) => refuse(&errors, screen),
@@ -46,7 +63,7 @@ pub(crate) fn environment(env_file: Option<&Path>) -> Result<Env, Errors> {
 }
 
 fn check(file: &ConfigFile, env: &Env, screen: &mut Screen) -> Result<u8, CtlError> {
-    let report = mono_config::check(&file.config, env);
+    let report = mono_config::check(file.path(), env);
     if screen.is_json() {
         screen.json(&report)?;
     } else {

@@ -82,7 +82,10 @@ fn unchanged(error: CtlError) -> CtlError {
     match error {
         CtlError::Refused { code, message } if code == "config_invalid" => CtlError::Refused {
             code,
-            message: format!("nothing was changed, the configuration has errors:\n{message}\n"),
+            message: format!(
+                "nothing was changed, the configuration has errors:\n{}\n",
+                message.trim_end()
+            ),
         },
         other => other,
     }

@@ -1,12 +1,12 @@
 //! `monoctl runs`.
 
-use crate::cli::Runs;
+use crate::cli::{Page, Runs};
 use crate::daemon::Daemon;
 use crate::error::CtlError;
 use crate::screen::Screen;
 use crate::send::part_line;
-use crate::table::Rows;
-use crate::terminal::{duration, safe_line, shell_word};
+use crate::table::{Rows, next_page};
+use crate::terminal::{duration, safe_line};
 use ipc_proto::admin::Ask;
 use ipc_proto::edges::store::{RunPage, RunRecord};
 use serde_json::Value;
@@ -39,14 +39,32 @@ pub(crate) async fn run(
     }
     let unreadable = |e: serde_json::Error| CtlError::NoAnswer(e.to_string());
     match ask {
-        Ask::ListRuns { .. } => list(&serde_json::from_value(value).map_err(unreadable)?, screen)?,
+        Ask::ListRuns {
+            ref conversation,
+            ref status,
+            limit,
+            ..
+        } => {
+            let page: RunPage = serde_json::from_value(value).map_err(unreadable)?;
+            let limit = Page::said(limit);
+            let options = [
+                ("conversation", conversation.as_deref()),
+                ("status", status.as_deref()),
+                ("limit", limit.as_deref()),
+            ];
+            list(&page, &options, screen)?;
+        }
         Ask::ShowRun { .. } => show(&serde_json::from_value(value).map_err(unreadable)?, screen)?,
         _ => screen.line("the run is being ended")?,
     }
     Ok(0)
 }
 
-fn list(page: &RunPage, screen: &mut Screen) -> Result<(), CtlError> {
+fn list(
+    page: &RunPage,
+    options: &[(&str, Option<&str>)],
+    screen: &mut Screen,
+) -> Result<(), CtlError> {
     if page.runs.is_empty() {
         return screen.line("no runs");
     }
@@ -74,10 +92,7 @@ fn list(page: &RunPage, screen: &mut Screen) -> Result<(), CtlError> {
     }
     screen.line(&rows.text())?;
     match &page.next_cursor {
-        Some(cursor) => screen.line(&format!(
-            "more: monoctl runs list --cursor {}",
-            shell_word(cursor)
-        )),
+        Some(cursor) => screen.line(&next_page("runs list", options, cursor)),
         None => Ok(()),
     }
 }
@@ -168,7 +183,7 @@ mod tests {
     fn a_page_of_runs() {
         let page = json!({"runs": [record()], "nextCursor": "c 1"});
         let (mut screen, out, _) = screen(false, true);
-        list(&serde_json::from_value(page).unwrap(), &mut screen).unwrap();
+        list(&serde_json::from_value(page).unwrap(), &[], &mut screen).unwrap();
         assert_eq!(
             out.text(),
             " RUN  STATUS  STARTED               TOOK   SOURCE    CONVERSATION  MODEL          FAILURE\n \

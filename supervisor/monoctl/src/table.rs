@@ -1,10 +1,21 @@
 //! Tables for people.
 
-use crate::terminal::safe_line;
+use crate::terminal::{safe_line, shell_word};
 use comfy_table::{Table, presets};
 
 /// Longest cell in characters.
 const MAX_CELL: usize = 60;
+
+/// The line that prints the next page: the same command with the same options.
+pub(crate) fn next_page(command: &str, options: &[(&str, Option<&str>)], cursor: &str) -> String {
+    let mut line = format!("more: monoctl {command}");
+    for (option, value) in options.iter().copied().chain([("cursor", Some(cursor))]) {
+        if let Some(value) = value {
+            line.push_str(&format!(" --{option} {}", shell_word(value)));
+        }
+    }
+    line
+}
 
 /// Rows of cells; the text of strangers in them is made safe here.
 pub(crate) struct Rows {
@@ -37,6 +48,19 @@ impl Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_next_page_is_of_the_same_listing() {
+        let options = [
+            ("status", Some("failed")),
+            ("conversation", None),
+            ("limit", Some("2")),
+        ];
+        assert_eq!(
+            next_page("runs list", &options, "c 1"),
+            "more: monoctl runs list --status failed --limit 2 --cursor 'c 1'"
+        );
+    }
 
     #[test]
     fn columns_line_up_and_cells_are_bounded_and_safe() {

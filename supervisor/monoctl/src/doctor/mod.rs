@@ -83,6 +83,12 @@ pub(crate) async fn run(
     if let Some(loaded) = &loaded {
         findings.push(place::state(&loaded.config.runtime.state_dir, user));
         findings.push(place::workspace(&loaded.config.runtime.workspace, user));
+        let config = &loaded.config;
+        findings.extend(place::disk(&[
+            ("runtime.stateDir", &config.runtime.state_dir),
+            ("artifacts.dir", &config.artifacts.dir),
+            ("runtime.workspace", &config.runtime.workspace),
+        ]));
     }
     findings.extend(daemon::look(path.as_deref()).await);
     let ok = findings.iter().all(|f| f.state != State::Missing);

@@ -1,16 +1,14 @@
 //! The configuration, and the folders and the socket that it names.
 
 use super::Finding;
-use crate::config::environment;
+use crate::config::{USUAL, environment, usual};
 use crate::socket;
+use crate::terminal::size;
 use mono_config::{Loaded, Report, Status};
 use nix::unistd::{AccessFlags, access, geteuid};
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-
-/// Where configurations are when none is named: here, or installed.
-const USUAL: [&str; 2] = ["mono-agent.config.json", "/etc/mono/mono-agent.config.json"];
 
 /// Checks the configuration; gives it when it can be used.
 pub(super) fn configuration(
@@ -18,11 +16,10 @@ pub(super) fn configuration(
     env_file: Option<&Path>,
 ) -> (Vec<Finding>, Option<Loaded>) {
     const CHECK: &str = "config";
-    let usual = || USUAL.into_iter().map(Path::new).find(|path| path.exists());
-    let Some(path) = named.or_else(usual) else {
+    let Some(path) = named.or_else(|| usual()) else {
+        let [here, installed] = USUAL;
         let detail = format!(
-            "neither {} nor {} is there; name the daemon's with --config to have it checked",
-            USUAL[0], USUAL[1]
+            "neither {here} nor {installed} is there; name the daemon's with --config to have it checked"
         );
         return (vec![Finding::info(CHECK, detail)], None);
     };
@@ -190,6 +187,48 @@ pub(super) fn workspace(path: &Path, user: u32) -> Finding {
     }
 }
 
+/// Free bytes below which turns and files soon fail.
+const LITTLE_ROOM: u64 = 64 << 20;
+
+/// Room on the file system of what the daemon writes.
+pub(super) fn disk(folders: &[(&str, &Path)]) -> Vec<Finding> {
+    const CHECK: &str = "disk";
+    let mut findings = Vec::new();
+    let mut seen = Vec::new();
+    for (key, path) in folders {
+        // What is made at the first start is made there.
+        let Some(there) = path.ancestors().find(|above| above.exists()) else {
+            continue;
+        };
+        let (Ok(meta), Ok(room)) = (std::fs::metadata(there), nix::sys::statvfs::statvfs(there))
+        else {
+            continue;
+        };
+        if seen.contains(&meta.dev()) {
+            continue;
+        }
+        seen.push(meta.dev());
+        let free = room.blocks_available() * room.fragment_size();
+        let entries = room.files() == 0 || room.files_available() > 0;
+        findings.push(judge_room(CHECK, key, there, free, entries));
+    }
+    findings
+}
+
+fn judge_room(check: &'static str, key: &str, path: &Path, free: u64, entries: bool) -> Finding {
+    let shown = path.display();
+    let room = size(free);
+    if free >= LITTLE_ROOM && entries {
+        return Finding::ok(check, format!("{room} free at {shown} ({key})"));
+    }
+    let detail = match entries {
+        true => format!("only {room} free at {shown} ({key})"),
+        false => format!("no room for another file at {shown} ({key}): its inodes are used up"),
+    };
+    let remedy = format!("free space there, or set {key} to another file system");
+    Finding::missing(check, detail, remedy)
+}
+
 fn shared(meta: &Metadata) -> bool {
     meta.gid() != 0 && meta.mode() & 0o070 == 0o070
 }
@@ -260,6 +299,30 @@ mod tests {
             mode(path, 0o2770);
             assert_eq!(workspace(path, 0).state, State::Ok);
         }
+    }
+
+    #[test]
+    fn a_full_disk_is_missing_room() {
+        let path = Path::new("/state");
+        for (free, entries, state) in [
+            (LITTLE_ROOM, true, State::Ok),
+            (LITTLE_ROOM - 1, true, State::Missing),
+            (0, true, State::Missing),
+            (1 << 40, false, State::Missing),
+        ] {
+            let found = judge_room("disk", "runtime.stateDir", path, free, entries);
+            assert_eq!(found.state, state, "{free} {entries}");
+            assert!(found.detail.contains("/state (runtime.stateDir)"));
+            let remedy = found.remedy.unwrap_or_default();
+            assert_eq!(remedy.contains("free space"), state == State::Missing);
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let absent = folder.path().join("a/b");
+        let folders = [
+            ("runtime.stateDir", folder.path()),
+            ("artifacts.dir", &absent),
+        ];
+        assert_eq!(disk(&folders).len(), 1, "one file system is told once");
     }
 
     #[test]
