@@ -21,8 +21,12 @@ fn the_admin_socket_is_the_owners_and_one_daemon_serves_a_folder() {
         (0o600, geteuid().as_raw())
     );
 
+    // As if a run had something there: a second daemon must not take it for what is left over.
+    let scratch = daemon.folder().join(".mono-agent/run/of-a-run");
+    std::fs::create_dir(&scratch).unwrap();
     let (code, words) = daemon.refused_beside().unwrap();
     assert_eq!(code, 1);
+    assert!(scratch.exists(), "{words}");
     assert!(
         words.contains("another monod serves") && words.contains("--socket"),
         "{words}"
