@@ -118,6 +118,13 @@ impl Supervisor {
             return;
         }
         self.announced = true;
+        let serving = self.slots.iter().filter(|slot| !parked(slot)).count();
+        match self.slots.len() - serving {
+            0 => tracing::info!("ready: {serving} confined workers serve"),
+            given_up => tracing::error!(
+                "{serving} confined workers serve, {given_up} are parked: see `monoctl status`"
+            ),
+        }
         self.tell_ready();
     }
 
@@ -125,14 +132,7 @@ impl Supervisor {
     pub(crate) fn tell_ready(&self) {
         let parked = |slot: &&Slot| slot.occupant == Occupant::Parked;
         let parked = self.slots.iter().filter(parked).count();
-        let serving = self.slots.len() - parked;
-        match parked {
-            0 => tracing::info!("ready: {serving} confined workers serve"),
-            _ => tracing::error!(
-                "{serving} confined workers serve, {parked} are parked: see `monoctl status`"
-            ),
-        }
-        systemd::ready(serving, parked);
+        systemd::ready(self.slots.len() - parked, parked);
     }
 
     pub(crate) fn grant_client<E: ipc_proto::Edge>(
