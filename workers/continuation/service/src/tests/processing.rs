@@ -66,13 +66,15 @@ async fn each_mode_ends_in_its_own_way() {
         let record = stage.record(&claimed);
         assert_eq!(record.receipt.unwrap().kind, kind, "{run}");
         stage.told(|told| {
+            // The history has what was posted, and nothing else.
             assert_eq!(
-                (told.synthesized.len(), told.sent.len()),
-                (asked, sent),
+                (told.synthesized.len(), told.sent.len(), told.entries.len()),
+                (asked, sent, sent),
                 "{run}"
             );
             told.synthesized.clear();
             told.sent.clear();
+            told.entries.clear();
         });
         let text = stage
             .operator
@@ -364,7 +366,7 @@ async fn a_partial_or_unprovable_delivery_is_unknown_and_never_posted_again() {
         );
         stage.pass(Duration::from_secs(3600));
         stage.work().await;
-        stage.told(|told| assert!(told.sent.is_empty()));
+        stage.told(|told| assert!(told.sent.is_empty() && told.entries.is_empty()));
     }
 }
 
@@ -384,6 +386,7 @@ async fn a_permanent_refusal_is_dead_lettered() {
         (record.state, record.last_error.unwrap().code.as_str()),
         (State::DeadLettered, "not_allowlisted")
     );
+    stage.told(|told| assert_eq!((told.sent.len(), told.entries.len()), (1, 0)));
 }
 
 #[tokio::test]
