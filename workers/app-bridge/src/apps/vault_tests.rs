@@ -133,6 +133,20 @@ fn expiry_is_enforced_on_every_read() {
         vault.manifest(&id(1), 1_000),
         Err(VaultError::Missing)
     ));
+    // What a page is shown with, and the page.
+    for n in [3, 4] {
+        publish(&vault, n);
+    }
+    assert!(vault.state(&id(3), 1_999).is_ok());
+    assert!(matches!(
+        vault.state(&id(3), 2_000),
+        Err(VaultError::Expired)
+    ));
+    assert!(vault.html(&own(4).manifest, 1_999).is_ok());
+    assert!(matches!(
+        vault.html(&own(4).manifest, 2_000),
+        Err(VaultError::Expired)
+    ));
     vault.clean(2_000);
     assert_eq!(vault.usage().records, 0);
     assert_eq!(fs::read_dir(temp.path().join("apps")).unwrap().count(), 0);
@@ -249,6 +263,26 @@ fn what_is_left_alone_stays_so_until_the_next_start_and_is_charged_within_a_boun
     let own = vault.card(&id(1)).unwrap().bytes;
     assert_eq!(vault.usage().payload, own + QUARANTINE_MOST);
     publish(&vault, 2);
+}
+
+#[test]
+fn what_has_grown_beyond_its_bound_is_not_read() {
+    for (name, most) in [(MANIFEST, MAX_MANIFEST), (STATE, MAX_STATE_FILE)] {
+        for (bytes, is_read) in [(most, true), (most + 1, false)] {
+            let temp = tempfile::tempdir().unwrap();
+            let vault = Vault::open(folder(temp.path()), 1_000).unwrap();
+            publish(&vault, 1);
+            drop(vault);
+            // The same JSON with space after it.
+            let file = temp.path().join("apps").join(id(1)).join(name);
+            let mut text = fs::read(&file).unwrap();
+            text.resize(bytes, b' ');
+            fs::write(&file, text).unwrap();
+            let vault = Vault::open(folder(temp.path()), 1_000).unwrap();
+            let read = vault.manifest(&id(1), 1_500).is_ok() && vault.state(&id(1), 1_500).is_ok();
+            assert_eq!(read, is_read, "{name} {bytes}");
+        }
+    }
 }
 
 #[test]
