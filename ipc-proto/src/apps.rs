@@ -17,14 +17,18 @@ pub const REVISIONS: [&str; 2] = [REVISION, "2025-11-21"];
 pub const MAX_HTML: usize = 8 << 20;
 /// Largest request of an app in bytes of JSON.
 pub const MAX_REQUEST: usize = 64 << 10;
-/// Largest request that hands files over, in bytes of JSON.
-pub const MAX_DOWNLOAD: usize = 1 << 20;
+/// Largest request that is looked at, in bytes of JSON: a message in any script.
+pub const MAX_PARAMS: usize = 1 << 20;
+/// Largest file that an app hands over, in bytes: that of a reply file.
+pub const MAX_FILE: usize = crate::reply::MAX_FILE;
+/// Files of one app that are kept: as many as a reply has parts.
+pub const MAX_KEPT: usize = crate::reply::MAX_PARTS;
 /// Largest result of a request in bytes of JSON.
 pub const MAX_RESULT: usize = 1 << 20;
 /// Longest message that an app may propose, in characters (facts 6.8).
 pub const MAX_MESSAGE_CHARS: usize = 16_384;
 /// Largest body of a question of the console in bytes.
-pub const MAX_ASK: usize = MAX_DOWNLOAD + (64 << 10);
+pub const MAX_ASK: usize = MAX_PARAMS + (64 << 10);
 /// Largest body of an answer in bytes: a record with input and result, or a page.
 pub const MAX_ANSWER: usize = MAX_HTML + (1 << 20);
 /// How long a question to the person stands, in milliseconds.
@@ -92,6 +96,15 @@ pub enum Act {
         confirmation: String,
         /// The answer.
         decision: Decision,
+    },
+    /// A file that the person wants, whose bytes come beside: [`crate::reply::ReplyPart`] of it.
+    Hand {
+        /// Which view.
+        view: String,
+        /// The callback capability.
+        capability: String,
+        /// The file, as it was named with the decision.
+        file: String,
     },
 }
 
@@ -301,6 +314,9 @@ pub struct Record {
     pub redacted: bool,
     /// False: the host asks the page to do without.
     pub webrtc: bool,
+    /// The call has no result yet: `result` is null, and so is `input` until the call is made.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draft: bool,
 }
 
 /// What an operator asks about apps and servers.

@@ -104,6 +104,29 @@ impl Body {
         }
     }
 
+    /// The bytes unread, as a sealed memory file, and how many there are: to be handed on or copied.
+    ///
+    /// # Errors
+    /// As [`Body::unpack`], and when the kernel gives no memfd.
+    pub fn sealed(
+        self,
+        fds: &mut VecDeque<OwnedFd>,
+        max: usize,
+    ) -> Result<(OwnedFd, u64), BodyError> {
+        let (fd, announced) = match self {
+            Self::Inline(bytes) => (
+                memfd::sealed_memfd(c"mono-body", &bytes)?,
+                bytes.len() as u64,
+            ),
+            Self::Sealed(announced) => (fds.pop_front().ok_or(BodyError::NoDescriptor)?, announced),
+        };
+        let found = memfd::sealed_length(&fd, max)? as u64;
+        if found != announced {
+            return Err(BodyError::Length { announced, found });
+        }
+        Ok((fd, found))
+    }
+
     /// [`Body::unpack`], then JSON.
     ///
     /// # Errors
@@ -132,6 +155,43 @@ mod tests {
             body.unpack(&mut fds, 1 << 20).unwrap(),
             vec![2; MAX_INLINE + 1]
         );
+    }
+
+    #[test]
+    fn a_body_is_handed_on_unread_and_only_sealed_and_whole() {
+        for bytes in [vec![], vec![1; 7], vec![2; MAX_INLINE + 1]] {
+            let (body, fd) = Body::pack(bytes.clone()).unwrap();
+            let mut fds: VecDeque<OwnedFd> = fd.into_iter().collect();
+            let (fd, length) = body.sealed(&mut fds, MAX_INLINE + 1).unwrap();
+            assert_eq!(length, bytes.len() as u64);
+            let on = Body::Sealed(length).unpack(&mut VecDeque::from([fd]), MAX_INLINE + 1);
+            assert_eq!(on.unwrap(), bytes);
+        }
+        let sealed = |announced, most| {
+            let (_, fd) = Body::pack(vec![0; 40_000]).unwrap();
+            let mut fds: VecDeque<OwnedFd> = fd.into_iter().collect();
+            Body::Sealed(announced)
+                .sealed(&mut fds, most)
+                .map(|(_, length)| length)
+        };
+        assert_eq!(sealed(40_000, 40_000).unwrap(), 40_000);
+        assert!(matches!(
+            sealed(40_001, 1 << 20),
+            Err(BodyError::Length { .. })
+        ));
+        assert!(matches!(sealed(40_000, 39_999), Err(BodyError::Sealed(_))));
+        let plain = tempfile::tempfile().unwrap();
+        let mut fds = VecDeque::from([OwnedFd::from(plain)]);
+        assert!(matches!(
+            Body::Sealed(0).sealed(&mut fds, 9),
+            Err(BodyError::Sealed(_))
+        ));
+        assert!(matches!(
+            Body::Sealed(0).sealed(&mut VecDeque::new(), 9),
+            Err(BodyError::NoDescriptor)
+        ));
+        let most = Body::Inline(vec![0; 10]).sealed(&mut VecDeque::new(), 9);
+        assert!(matches!(most, Err(BodyError::Sealed(_))));
     }
 
     #[test]

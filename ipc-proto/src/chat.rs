@@ -111,6 +111,9 @@ pub struct ModelRequest {
     pub messages: Vec<ChatMessage>,
     /// Tools on offer; empty for none.
     pub tools: Vec<ToolSpec>,
+    /// Names of tools whose arguments are wanted as they come, beside the whole call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub streamed: Vec<String>,
     /// Most tokens of the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_output_tokens: Option<u32>,

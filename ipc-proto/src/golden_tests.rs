@@ -13,6 +13,9 @@ use crate::edges::{app_bridge, artifact, bench, continuation, delivery, egress, 
 use crate::frame::Header;
 use crate::link::decode;
 use crate::message::Message;
+use crate::request_context::{
+    AttachedFile, ProgressAccess, ProgressState, ProgressToken, RequestContext,
+};
 use crate::table::{Guard, RULES, find};
 use crate::{Body, ConversationId, MAGIC, Role, RunId};
 use std::collections::BTreeMap;
@@ -524,6 +527,95 @@ fn vectors() -> Vectors {
     all.add(vec![continuation::Reply::Activated {
         continuations: vec![text("c")],
     }]);
+    all.add(vec![
+        artifact::Request::Keep {
+            app: text("0a"),
+            run: scope().run,
+            conversation: scope().conversation,
+            delivery: scope().delivery,
+            name: text("b.csv"),
+            media_type: Some(text("text/csv")),
+            content: body(),
+        },
+        artifact::Request::Kept {
+            app: text("0a"),
+            delivery: scope().delivery,
+            run: scope().run,
+        },
+    ]);
+    all.add(vec![app_bridge::Request::Hand {
+        ask: body(),
+        content: body(),
+    }]);
+    all.add(vec![FromWorker::StartServerOfRequest {
+        name: text("work"),
+        run: scope().run,
+        context: RequestContext {
+            attachments: vec![AttachedFile {
+                name: text("1-a.png"),
+                dev: 2049,
+                ino: 7,
+            }],
+            progress: Some(ProgressAccess {
+                url: text("http://127.0.0.1:4711/v1/progress"),
+                token: ProgressToken(text("t")),
+            }),
+        },
+        claim: Some(claim()),
+    }]);
+    all.add(vec![app_bridge::Request::Accompany {
+        attachments: vec![AttachedFile {
+            name: text("1-a.png"),
+            dev: 2049,
+            ino: 7,
+        }],
+    }]);
+    all.add(vec![app_bridge::Reply::Posted {
+        server: text("work"),
+        key: text("k"),
+        message: text("m"),
+        state: ProgressState::Running,
+    }]);
+    all.add(vec![RunEvent::Posted {
+        server: text("work"),
+        key: text("k"),
+        message: text("m"),
+        state: ProgressState::Failed,
+    }]);
+    all.add(vec![
+        app_bridge::Request::DraftApp {
+            server: text("s"),
+            tool: text("t"),
+        },
+        app_bridge::Request::DraftInput {
+            draft: text("0a"),
+            text: body(),
+        },
+        app_bridge::Request::CallDrafted {
+            draft: text("0a"),
+            server: text("s"),
+            tool: text("t"),
+            arguments: body(),
+        },
+    ]);
+    all.add(vec![
+        app_bridge::Reply::Draft { part: body() },
+        app_bridge::Reply::DraftInput { arguments: body() },
+    ]);
+    all.add(vec![egress::Reply::ArgumentsDelta {
+        call: 1,
+        name: text("t"),
+        text: text("{"),
+    }]);
+    all.add(vec![
+        RunEvent::AppDraft { part: body() },
+        RunEvent::AppInput {
+            id: text("0a"),
+            arguments: body(),
+        },
+        RunEvent::AppCalled { id: text("0a") },
+        RunEvent::AppGone { id: text("0a") },
+    ]);
     all
 }
 

@@ -27,6 +27,7 @@ pub mod operator_events;
 pub mod operator_frames;
 pub mod outcomes;
 pub mod reply;
+pub mod request_context;
 pub mod role;
 pub mod rooms;
 pub mod settings;

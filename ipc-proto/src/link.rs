@@ -4,7 +4,7 @@ use crate::channel::Fault;
 use crate::codec::{self, CodecError};
 use crate::frame::{FrameError, Header, MAX_PACKET};
 use crate::message::Message;
-use crate::socket::{MAX_DESCRIPTORS, Received, Socket};
+use crate::socket::{MAX_DESCRIPTORS, Received, Socket, send_now};
 use crate::table::{CANCEL, CREDIT, FAULT, Guard, Violation};
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -118,6 +118,24 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
         None,
         SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK,
     )?)
+}
+
+/// Sends one message without descriptors on a socket that is no [`Link`] yet. Needs no runtime: for
+/// what is said first, when the peer's queue is empty.
+///
+/// # Errors
+/// When the peer is gone, or its queue is full after all.
+pub fn say<M: Message>(socket: &OwnedFd, message: &M) -> Result<(), LinkError> {
+    let header = Header {
+        version: crate::VERSION_MAX,
+        kind: message.kind(),
+        id: 0,
+        deadline_ms: 0,
+        descriptors: 0,
+    };
+    let (head, body) = (header.encode(), message.encode()?);
+    let parts = [IoSlice::new(&head), IoSlice::new(&body)];
+    Ok(send_now(socket.as_fd(), &parts, &[])?)
 }
 
 impl LinkSender {

@@ -59,7 +59,22 @@ pub fn frame(event: RunEvent) -> Option<Frame> {
         RunEvent::Background { continuations } => json!({
             "type": "runtime_telemetry", "kind": "background_work", "continuations": continuations
         }),
-        RunEvent::Part { .. } | RunEvent::Finish { .. } | RunEvent::Failed { .. } => return None,
+        RunEvent::Posted {
+            server,
+            key,
+            message,
+            state,
+        } => json!({
+            "type": "runtime_telemetry", "kind": "server_progress", "server": server, "key": key,
+            "message": message, "state": state
+        }),
+        RunEvent::Part { .. }
+        | RunEvent::AppDraft { .. }
+        | RunEvent::AppInput { .. }
+        | RunEvent::AppCalled { .. }
+        | RunEvent::AppGone { .. }
+        | RunEvent::Finish { .. }
+        | RunEvent::Failed { .. } => return None,
     };
     event_frame(told)
 }
@@ -91,6 +106,15 @@ mod tests {
             (
                 RunEvent::Background {
                     continuations: vec![s("c")],
+                },
+                "runtime_telemetry",
+            ),
+            (
+                RunEvent::Posted {
+                    server: s("work"),
+                    key: s("k"),
+                    message: s("m"),
+                    state: crate::request_context::ProgressState::Running,
                 },
                 "runtime_telemetry",
             ),

@@ -44,6 +44,20 @@ pub enum Frame {
     },
     /// A step beside the text.
     Event(Step),
+    /// A part that can be shown before the answer is whole; it comes again with the end.
+    View {
+        /// The part, as the surface shows it. Its `stage` is `draft` while the model still writes the
+        /// arguments of its call, `called` until the call has a result, and then absent; `gone` when
+        /// none came that it could show.
+        part: Map<String, Value>,
+    },
+    /// What the arguments of a draft's call say so far.
+    Input {
+        /// The part's id.
+        id: String,
+        /// The arguments.
+        arguments: Map<String, Value>,
+    },
     /// The whole answer. Last.
     Finish {
         /// `text`, `parts` and whatever the surface adds.
@@ -75,8 +89,19 @@ impl Frame {
             Self::Append { .. } => "append",
             Self::Replace { .. } => "replace",
             Self::Event(_) => "event",
+            Self::View { .. } => "view",
+            Self::Input { .. } => "input",
             Self::Finish { .. } => "finish",
             Self::Error { .. } => "error",
+        }
+    }
+
+    /// The part whose arguments this tells.
+    #[must_use]
+    pub fn input(&self) -> Option<String> {
+        match self {
+            Self::Input { id, .. } => Some(id.clone()),
+            _ => None,
         }
     }
 
@@ -115,6 +140,9 @@ impl Frame {
                 std::iter::once(first).chain(pieces.map(append)).collect()
             }
             Self::Event(step) => vec![Self::Event(fit_step(step, cap))],
+            // Half a part is none, and the end tells of it.
+            Self::View { .. } | Self::Input { .. } if size(&self) > cap => vec![],
+            Self::View { .. } | Self::Input { .. } => vec![self],
             Self::Finish { message } => vec![fit_finish(message, cap)],
             Self::Error { failure } => vec![fit_error(failure, cap)],
             Self::Status { state } => {

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 /// Files and apps together per run (spec s0, "Publishing a reply file").
 pub const MAX_PARTS: usize = 20;
 
+/// Largest reply file in bytes (spec s0, "Publishing a reply file").
+pub const MAX_FILE: usize = 20 << 20;
+
 /// Durable bytes of all rich replies together: reply files, apps and their audit logs (spec s0,
 /// "Lifetime and limits").
 pub const DURABLE_CEILING: u64 = 256 << 20;

@@ -17,7 +17,8 @@ pub enum RoleSettings {
     Artifact(ArtifactSettings),
     /// The egress worker. Descriptors: `key:<provider>` for each provider with a key.
     Egress(EgressSettings),
-    /// The app-bridge worker. Descriptors: `state` (a directory).
+    /// The app-bridge worker. Descriptors: `state` (a directory), `listener` where servers may post
+    /// progress.
     AppBridge(AppBridgeSettings),
     /// The OpenAI-compatible channel. Descriptors: `listener`, `bearer` when a key is set.
     ChannelOpenai(OpenaiSettings),
@@ -171,6 +172,9 @@ pub struct McpServerSettings {
     pub shared: bool,
     /// A fresh process for each run (receives request context, or may claim continuations).
     pub per_run: bool,
+    /// It is told of the request that it works for.
+    #[serde(default)]
+    pub context: bool,
     /// It may claim continuations.
     #[serde(default)]
     pub claims: bool,
@@ -227,6 +231,9 @@ pub struct AppsSettings {
 pub struct AppBridgeSettings {
     /// Configured servers in order.
     pub servers: Vec<McpServerSettings>,
+    /// Progress is posted to a configured port, which all workers of this role share.
+    #[serde(default)]
+    pub progress_port_is_fixed: bool,
     /// `tools.mcpCallTimeoutMs`.
     pub call_timeout_ms: u64,
     /// `tools.mcpCallMaxTotalTimeoutMs`.
@@ -356,6 +363,9 @@ pub struct RunSettings {
     /// MCP servers that may claim continuations.
     #[serde(default)]
     pub claim_servers: Vec<String>,
+    /// Some MCP servers are told of the request that they work for.
+    #[serde(default)]
+    pub accompanies: bool,
 }
 
 /// Settings of the continuation worker (spec s1).

@@ -157,7 +157,8 @@ fn registered(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, interest)
 }
 
-fn send_now(
+/// Sends one packet, or says that the peer's queue is full.
+pub(crate) fn send_now(
     socket: BorrowedFd<'_>,
     parts: &[IoSlice<'_>],
     fds: &[BorrowedFd<'_>],

@@ -15,7 +15,7 @@ impl Edge for AppBridge {
     type Reply = Reply;
     const NAME: &'static str = "app-bridge";
     fn is_final(reply: &Reply) -> bool {
-        !matches!(reply, Reply::Progress { .. })
+        !matches!(reply, Reply::Progress { .. } | Reply::Posted { .. })
     }
 }
 
@@ -33,6 +33,9 @@ pub struct McpTool {
     /// `annotations.readOnlyHint`, untrusted.
     #[serde(default)]
     pub read_only: bool,
+    /// It declares a page that is shown with its results, and apps are shown.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub app: bool,
 }
 
 /// A server that could not take part in a turn.
@@ -73,6 +76,8 @@ pub struct McpResult {
 
 /// Largest result body in bytes.
 pub const MAX_RESULT: usize = 16 * 1024 * 1024;
+/// Most bytes of arguments that are shown before they are whole.
+pub const MAX_DRAFT_INPUT: usize = 64 * 1024;
 /// Largest listing body in bytes.
 pub const MAX_LISTING: usize = 16 * 1024 * 1024;
 
@@ -106,6 +111,47 @@ messages! {
             /// Records, at most 20.
             invocations: Vec<String>,
         } = 0x0512,
+        /// From the console: a file that an app hands over, once a person has allowed it. Answered
+        /// as `App`.
+        Hand {
+            /// JSON of an [`crate::apps::AppAsk`] with [`crate::apps::Act::Hand`], in the packet.
+            ask: Body,
+            /// The bytes.
+            content: Body,
+        } = 0x0513,
+        /// From a run, before all else: servers of `tools.mcpRequestContextServers` are told of these
+        /// files, and what they post is answered with `Posted` until the run withdraws this.
+        Accompany {
+            /// At most [`MAX_ATTACHED`](crate::request_context::MAX_ATTACHED).
+            attachments: Vec<crate::request_context::AttachedFile>,
+        } = 0x0514,
+        /// From a run whose person reads along: the page that a tool declares, before the tool is
+        /// called. It can do nothing but draw, and goes with the run.
+        DraftApp {
+            /// Configured server name.
+            server: String,
+            /// The server's name of the tool.
+            tool: String,
+        } = 0x0515,
+        /// From a run: what a draft's arguments say so far, as its page may have it.
+        DraftInput {
+            /// The draft.
+            draft: String,
+            /// The beginning of the JSON that the model writes, ≤ [`MAX_DRAFT_INPUT`].
+            text: Body,
+        } = 0x0516,
+        /// As `CallTool`, of a call that has a draft. The draft ends with the call; an app of the
+        /// result has its name if it has the very page.
+        CallDrafted {
+            /// The draft.
+            draft: String,
+            /// Configured server name.
+            server: String,
+            /// The server's name of the tool.
+            tool: String,
+            /// JSON object.
+            arguments: Body,
+        } = 0x0517,
     }
 }
 
@@ -158,5 +204,26 @@ messages! {
             /// Its bytes.
             page: Body,
         } = 0x0593,
+        /// A server says how far it is. Never final.
+        Posted {
+            /// Its configured name.
+            server: String,
+            /// What of its work this is about.
+            key: String,
+            /// ≤ 1 KiB.
+            message: String,
+            /// Where that stands.
+            state: crate::request_context::ProgressState,
+        } = 0x0594,
+        /// JSON of the [`crate::reply::ReplyPart`] of a draft, or of null: there is none. Final.
+        Draft {
+            /// The part.
+            part: Body,
+        } = 0x0595,
+        /// JSON of the arguments so far, an object, or null: nothing to be shown. Final.
+        DraftInput {
+            /// The arguments.
+            arguments: Body,
+        } = 0x0596,
     }
 }

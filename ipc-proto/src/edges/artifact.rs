@@ -52,6 +52,9 @@ pub struct ArtifactRecord {
     pub created_at: String,
     /// RFC 3339.
     pub expires_at: String,
+    /// The app that it is a file of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<String>,
 }
 
 /// What is kept, and what may be, as an operator sees it.
@@ -133,6 +136,33 @@ messages! {
             /// JSON of a `ReplyPart::McpApp`, at most 16 KiB.
             part: Body,
         } = 0x0306,
+        /// From the app-bridge: keep a file of an app, which a person has asked for, until it
+        /// expires. `Published`, with the file in no reply, or `Refused`.
+        Keep {
+            /// The app's record: 32 lower-case hexadecimal digits.
+            app: String,
+            /// The run that the app is part of.
+            run: RunId,
+            /// Its conversation.
+            conversation: ConversationId,
+            /// The conversation that the reply went to.
+            delivery: ConversationId,
+            /// Display name wished for, ≤ 4 KiB.
+            name: String,
+            /// Media type wished for.
+            media_type: Option<String>,
+            /// The bytes.
+            content: Body,
+        } = 0x0307,
+        /// From the console: the files of an app that are kept, newest first, as `Artifacts`.
+        Kept {
+            /// The app's record.
+            app: String,
+            /// The conversation that it must have been delivered to.
+            delivery: ConversationId,
+            /// The run that it must be part of.
+            run: RunId,
+        } = 0x0308,
     }
 }
 

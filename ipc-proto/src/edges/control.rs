@@ -386,5 +386,16 @@ messages! {
             /// What.
             act: crate::console::Act,
         } = 0x0150,
+        /// The app-bridge wants a stdio server started that is told of the request it works for.
+        StartServerOfRequest {
+            /// The configured name.
+            name: String,
+            /// The run that it is for; it ends with it.
+            run: RunId,
+            /// Goes into its environment, with what the supervisor knows of the run.
+            context: crate::request_context::RequestContext,
+            /// If it may claim continuations.
+            claim: Option<crate::edges::continuation::Claim>,
+        } = 0x0151,
     }
 }

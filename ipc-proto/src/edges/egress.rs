@@ -183,5 +183,15 @@ messages! {
             /// One sentence.
             message: String,
         } = 0x048c,
+        /// Arguments of a call of one of [`crate::chat::ModelRequest::streamed`] to append, before the
+        /// whole call comes: for display alone. Some may be missing at their end.
+        ArgumentsDelta {
+            /// Which of the answer's calls, from 0.
+            call: u32,
+            /// Name as offered.
+            name: String,
+            /// The piece, ≤ 16 KiB.
+            text: String,
+        } = 0x048d,
     }
 }

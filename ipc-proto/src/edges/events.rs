@@ -120,6 +120,42 @@ messages! {
             /// Ids of the continuations, at most [`MAX_BACKGROUND`].
             continuations: Vec<String>,
         } = 0x060e,
+        /// An MCP server tells how far a piece of its work is; the same key takes the place of what was
+        /// told of it before.
+        Posted {
+            /// Configured name of the server.
+            server: String,
+            /// What of its work this is about, ≤ 128 characters.
+            key: String,
+            /// For people, ≤ 1 KiB.
+            message: String,
+            /// Where that stands.
+            state: crate::request_context::ProgressState,
+        } = 0x060f,
+        /// A page can be shown of a call whose arguments the model still writes: JSON of its
+        /// [`crate::reply::ReplyPart`]. `Part` with the same id, or `AppGone`, comes later. Only to
+        /// a listener that shows apps.
+        AppDraft {
+            /// The part.
+            part: Body,
+        } = 0x0610,
+        /// What that call's arguments say so far; for display alone.
+        AppInput {
+            /// The part's id.
+            id: String,
+            /// JSON object.
+            arguments: Body,
+        } = 0x0611,
+        /// That call is made: its arguments are whole.
+        AppCalled {
+            /// The part's id.
+            id: String,
+        } = 0x0612,
+        /// Nothing came of that call that the page could show.
+        AppGone {
+            /// The part's id.
+            id: String,
+        } = 0x0613,
     }
 }
 

@@ -24,9 +24,10 @@ pub(crate) struct Arguments {
 }
 
 /// Folders with cargo-fuzz targets; each is a workspace of its own.
-const TARGETS: [&str; 7] = [
+const TARGETS: [&str; 8] = [
     "ipc-proto/fuzz",
     "supervisor/config/fuzz",
+    "workers/app-bridge/fuzz",
     "workers/artifact/fuzz",
     "workers/channel/fuzz",
     "workers/continuation/service/fuzz",

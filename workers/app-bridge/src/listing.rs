@@ -134,6 +134,7 @@ impl<'a> Listing<'a> {
                 .annotations
                 .and_then(|hints| hints.read_only_hint)
                 .unwrap_or(false),
+            app: declared.page.is_some(),
         };
         let bytes = self.bytes + size(&info) - size(&Value::Null) + schema_size;
         if self.declared.len() >= self.limits.tools {

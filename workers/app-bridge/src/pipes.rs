@@ -6,7 +6,7 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
@@ -90,25 +90,57 @@ where
     AsyncRwTransport::new(lines, input).with_max_line_length(usize::MAX)
 }
 
-/// The last line that a server wrote to its standard error.
+/// Lines that may follow one that names an error before it counts as history: what Node.js prints
+/// below an error that nobody caught is about ten, and ends with its own version.
+const BELOW_AN_ERROR: u32 = 24;
+
+/// The most telling line of the latest that a server wrote to its standard error: the last one, or
+/// the one shortly before it that names an error.
 #[derive(Debug, Clone, Default)]
-pub struct LastLine(Arc<Mutex<String>>);
+pub struct LastLine(Arc<Mutex<Words>>);
+
+#[derive(Debug, Default)]
+struct Words {
+    line: String,
+    /// How many lines have come below one that names an error; `None` when it names none.
+    below: Option<u32>,
+}
 
 impl LastLine {
     /// Printable and at most [`MESSAGE_MAX`] bytes; empty when nothing was said.
     pub fn get(&self) -> String {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.words().line.clone()
     }
 
     fn set(&self, line: &[u8]) {
         let line = printable(&String::from_utf8_lossy(line), MESSAGE_MAX);
-        if !line.is_empty() {
-            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = line;
+        if line.is_empty() {
+            return;
+        }
+        let mut words = self.words();
+        if names_an_error(&line) {
+            *words = Words {
+                line,
+                below: Some(0),
+            };
+            return;
+        }
+        match words.below {
+            Some(lines) if lines < BELOW_AN_ERROR => words.below = Some(lines + 1),
+            _ => *words = Words { line, below: None },
         }
     }
+
+    fn words(&self) -> MutexGuard<'_, Words> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// As runtimes print it: `Error: …`, `TypeError: …`, `error: …`, `java.lang.Exception: …`.
+fn names_an_error(line: &str) -> bool {
+    ["rror: ", "rror [", "xception: "]
+        .iter()
+        .any(|word| line.contains(word))
 }
 
 /// Reads `stderr` to its end, so that the server never blocks on it, and keeps the last line.
@@ -123,7 +155,8 @@ pub async fn drain(server: String, mut stderr: impl AsyncRead + Unpin, last: Las
             line.extend_from_slice(&part[..part.len().min(room)]);
             if part.ends_with(b"\n") {
                 last.set(&line);
-                tracing::debug!(%server, line = %last.get(), "stderr");
+                let said = printable(&String::from_utf8_lossy(&line), MESSAGE_MAX);
+                tracing::debug!(%server, line = %said, "stderr");
                 line.clear();
             }
         }
@@ -181,6 +214,27 @@ mod tests {
         assert_eq!(last.get(), " [31mno such module");
         drain("s".into(), &b"unfinished"[..], last.clone()).await;
         assert_eq!(last.get(), "unfinished");
+    }
+
+    #[tokio::test]
+    async fn a_line_that_names_an_error_says_more_than_what_is_printed_below_it() {
+        let node = b"node:internal/modules/cjs/loader:1228\n  throw err;\n  ^\n\n\
+            Error: Cannot find module '/opt/x.js'\n    at Function._resolveFilename (loader:1225:15)\n    \
+            at run_main:170:5 {\n  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v20.20.2\n";
+        let last = LastLine::default();
+        drain("s".into(), &node[..], last.clone()).await;
+        assert_eq!(last.get(), "Error: Cannot find module '/opt/x.js'");
+        // A later error takes its place at once, and so much else in the end.
+        last.set(b"TypeError: x");
+        assert_eq!(last.get(), "TypeError: x");
+        for n in 0..BELOW_AN_ERROR {
+            last.set(format!("line {n}").as_bytes());
+            assert_eq!(last.get(), "TypeError: x");
+        }
+        last.set(b"one more");
+        assert_eq!(last.get(), "one more");
+        last.set(b"ready");
+        assert_eq!(last.get(), "ready");
     }
 
     #[tokio::test]

@@ -15,12 +15,14 @@ use crate::ends::{End, Ends};
 use crate::error::{CallError, ConnectError, Warning};
 use crate::limits::Limits;
 use crate::listing::size;
+use crate::progress::Board;
 use crate::shelf::{Key, Scope, Shelf};
 use futures_util::future::join_all;
 use ipc_proto::RunId;
 use ipc_proto::edges::app_bridge::{McpResult, McpTool};
 use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::RunScope;
+use ipc_proto::request_context::RequestContext;
 use ipc_proto::settings::{McpServerSettings, McpTransport};
 use opening::Failure;
 use rmcp::model::CallToolResult;
@@ -56,6 +58,21 @@ pub trait Starter: Send + Sync + 'static {
         run: Option<&RunId>,
         claim: Option<Claim>,
     ) -> impl Future<Output = Result<Started, String>> + Send;
+
+    /// Starts a server that is told of the request of its run.
+    ///
+    /// The error is as that of [`Starter::start`].
+    fn start_told(
+        &self,
+        name: &str,
+        run: &RunId,
+        context: RequestContext,
+        claim: Option<Claim>,
+    ) -> impl Future<Output = Result<Started, String>> + Send {
+        // Who has no names for it leaves it out.
+        let _ = context;
+        self.start(name, Some(run), claim)
+    }
 
     /// Ends a process that [`Starter::start`] gave. One that has ended already is no error.
     fn stop(&self, process: u64) -> impl Future<Output = ()> + Send;
@@ -139,6 +156,7 @@ pub struct Servers<S> {
     books: Mutex<Books>,
     ends: Ends,
     claims: Claims,
+    board: Arc<Board>,
     stand: Stand,
     /// A connection became idle outside of a run.
     idle: Notify,
@@ -160,6 +178,7 @@ impl<S: Starter> Servers<S> {
             books: Mutex::default(),
             ends: Ends::default(),
             claims: Claims::default(),
+            board: Arc::default(),
             stand: Stand::default(),
             idle: Notify::new(),
             gateway: OnceLock::new(),
@@ -285,6 +304,11 @@ impl<S: Starter> Servers<S> {
         &self.claims
     }
 
+    /// What servers are told of their requests, and what they post.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
     /// The supervisor tells how a server's process ended.
     pub fn ended(&self, process: u64, how: String) {
         self.ends.told(process, how);
@@ -408,6 +432,15 @@ impl<S: Starter> Servers<S> {
         Ok((connection, result))
     }
 
+    /// The connection that a call of this run would go through.
+    pub async fn connection(
+        self: &Arc<Self>,
+        scope: &RunScope,
+        server: &str,
+    ) -> Option<Arc<Connection>> {
+        self.acquire(self.settings(server)?, scope).await.ok()
+    }
+
     /// Connects as a run would and lists every tool.
     ///
     /// # Errors
@@ -433,6 +466,7 @@ impl<S: Starter> Servers<S> {
             let mut books = self.books();
             books.runs.remove(run);
             self.claims.leave(run);
+            self.board.leave(run);
             books.shelf.release(run.as_str(), now());
         }
         // The task can't be cancelled, and a panic in it would have been told already.

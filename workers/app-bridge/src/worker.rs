@@ -1,7 +1,10 @@
 //! The worker: grants in, calls of runs answered, servers swept.
 
+mod drafts;
+
 use crate::apps::capture::Shown;
 use crate::apps::desk::Answered;
+use crate::apps::files::Content;
 use crate::apps::folder::Folder;
 use crate::apps::house;
 use crate::apps::operator::inspect;
@@ -12,29 +15,32 @@ use crate::error::{CallError, Warning};
 use crate::gateway::broker::{Broker, Holder};
 use crate::gateway::session;
 use crate::limits::{Limits, PROGRESS_QUEUE};
-use crate::servers::{Servers, Started, Starter};
+use crate::progress::pass_on;
+use crate::progress::route::Listening;
+use crate::servers::{Servers, Starter};
+use crate::supervised::Supervisor;
 use crate::web;
-use ipc_proto::apps::{AppAsk, Inspect, MAX_ANSWER, MAX_ASK};
+use ipc_proto::apps::{AppAsk, Inspect, MAX_ANSWER, MAX_ASK, MAX_FILE};
 use ipc_proto::channel::{Call, Fault, Responder, Server};
 use ipc_proto::edges::app_bridge::{
     AppBridge, MAX_LISTING, MAX_RESULT, McpResult, McpWarning, Reply, Request, ToolListing,
 };
-use ipc_proto::edges::continuation::Claim;
 use ipc_proto::edges::control::{EdgeName, RunScope};
 use ipc_proto::link::LinkError;
+use ipc_proto::request_context::MAX_ATTACHED;
 use ipc_proto::settings::{AppBridgeSettings, McpTransport, RoleSettings};
-use ipc_proto::{Body, Client, Role, RunId};
+use ipc_proto::{Body, Client, Role};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
 use std::future::pending;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use worker_kit::{Control, Event, Granted, Inbox, KitError, Starting};
+use worker_kit::{Event, Granted, Inbox, KitError, Starting};
 
 /// The servers' processes end with the supervisor's help; this bounds how long an orderly stop
 /// waits for their connections.
@@ -68,6 +74,14 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
             return Err(error);
         }
     };
+    let posting = starting.descriptor("listener").map(Listening::new);
+    let posting = match posting.transpose() {
+        Ok(posting) => posting,
+        Err(problem) => {
+            starting.fail(&problem).await;
+            return Err(KitError::worker(problem));
+        }
+    };
     let (control, inbox) = starting.ready().await?;
     let limits = Limits {
         apps: shows_apps,
@@ -87,7 +101,16 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
         tokio::spawn(gateway.clone().keep_house());
         gateway
     });
-    serve(servers.clone(), gateway.as_ref(), inbox).await;
+    let (stop, stopping) = watch::channel(false);
+    let posting = posting.map(|listening| {
+        servers.board().listen_at(listening.url());
+        tokio::spawn(listening.serve(servers.board().clone(), stopping))
+    });
+    let posting = posting.map(AbortOnDropHandle::new);
+    // A port that is always the same is the next one's from then on.
+    let hand_on = settings.progress_port_is_fixed.then_some(&stop);
+    serve(servers.clone(), gateway.as_ref(), inbox, hand_on).await;
+    drop(posting);
     if let Some(gateway) = gateway {
         gateway.close();
     }
@@ -116,44 +139,12 @@ fn needs_http(settings: &AppBridgeSettings) -> bool {
         .any(|server| server.transport != McpTransport::Stdio)
 }
 
-/// Starts servers by asking the supervisor.
-struct Supervisor(Control);
-
-impl Starter for Supervisor {
-    async fn start(
-        &self,
-        name: &str,
-        run: Option<&RunId>,
-        claim: Option<Claim>,
-    ) -> Result<Started, String> {
-        let pipes = match (run, claim) {
-            (Some(run), Some(claim)) => {
-                self.0.start_claiming_server(name, run.clone(), claim).await
-            }
-            _ => self.0.start_server(name, run.cloned()).await,
-        };
-        let pipes = pipes.map_err(|error| error.to_string())?;
-        Ok(Started {
-            process: pipes.server,
-            stdin: pipes.stdin,
-            stdout: pipes.stdout,
-            stderr: pipes.stderr,
-        })
-    }
-
-    async fn stop(&self, process: u64) {
-        // It ends all of them itself when it ends us, and answers nobody then.
-        if let Err(error) = self.0.stop_server(process).await {
-            tracing::debug!(process, "a server could not be stopped: {error}");
-        }
-    }
-}
-
 /// Until the supervisor says to stop. One task serves one run, or one of the others.
 async fn serve<S: Starter>(
     servers: Arc<Servers<S>>,
     gateway: Option<&Arc<Broker<S>>>,
     mut inbox: Inbox,
+    hand_on: Option<&watch::Sender<bool>>,
 ) {
     let mut tasks: JoinSet<u64> = JoinSet::new();
     let mut open: HashMap<u64, CancellationToken> = HashMap::new();
@@ -174,6 +165,9 @@ async fn serve<S: Starter>(
                         }
                         _ => tracing::warn!("a channel for claims was not taken"),
                     }
+                }
+                Some(Event::Granted(grant)) if grant.edge == EdgeName::Artifact => {
+                    keep_there(&servers, grant);
                 }
                 Some(Event::Granted(grant)) if grant.edge == EdgeName::Delivery => {
                     show_there(gateway, grant);
@@ -201,6 +195,9 @@ async fn serve<S: Starter>(
                 }
                 Some(Event::Drain) => {
                     draining = true;
+                    if let Some(stop) = hand_on {
+                        stop.send_replace(true);
+                    }
                     // Stubs go to the next one, and their sessions go on there.
                     if let Some(gateway) = gateway {
                         gateway.close();
@@ -227,6 +224,16 @@ async fn serve<S: Starter>(
                 servers.sweep();
             }
         }
+    }
+}
+
+/// The artifact worker is there: it keeps the files of apps.
+fn keep_there<S: Starter>(servers: &Servers<S>, grant: Granted) {
+    let role = grant.peer.role;
+    let keeper = Some(servers.stand().keeper()).filter(|_| role == Role::Artifact);
+    let taken = keeper.map(|keeper| keeper.open(grant.fd, role));
+    if !matches!(taken, Some(Ok(()))) {
+        tracing::warn!("a channel to the artifact worker was not taken");
     }
 }
 
@@ -333,12 +340,27 @@ async fn visit<S: Starter>(servers: Arc<Servers<S>>, call: Call<AppBridge>) {
     } = call;
     let sent = match request {
         Request::App { ask } => match ask.unpack_json::<AppAsk>(&mut fds, MAX_ASK) {
-            Ok(ask) => answer_app(&servers, ask, &responder).await,
+            Ok(ask) => answer_app(&servers, ask, None, &responder).await,
             Err(error) => {
                 let fault = Fault::new("invalid_request", error.to_string());
                 responder.fault(&fault).await
             }
         },
+        Request::Hand { ask, content } => {
+            let handed = ask
+                .unpack_json::<AppAsk>(&mut fds, MAX_ASK)
+                .and_then(|ask| Ok((ask, content.sealed(&mut fds, MAX_FILE)?)));
+            match handed {
+                Ok((ask, (file, bytes))) => {
+                    let content = Some(Content { file, bytes });
+                    answer_app(&servers, ask, content, &responder).await
+                }
+                Err(error) => {
+                    let fault = Fault::new("invalid_request", error.to_string());
+                    responder.fault(&fault).await
+                }
+            }
+        }
         Request::Inspect { ask } => {
             let ask = ask.unpack_json::<Inspect>(&mut fds, MAX_ASK);
             let seen = match ask {
@@ -355,7 +377,13 @@ async fn visit<S: Starter>(servers: Arc<Servers<S>>, call: Call<AppBridge>) {
                 Err(fault) => responder.fault(&fault).await,
             }
         }
-        Request::ListTools | Request::CallTool { .. } | Request::KeepApps { .. } => {
+        Request::ListTools
+        | Request::CallTool { .. }
+        | Request::CallDrafted { .. }
+        | Request::DraftApp { .. }
+        | Request::DraftInput { .. }
+        | Request::KeepApps { .. }
+        | Request::Accompany { .. } => {
             responder
                 .fault(&Fault::new("forbidden", "only for a run"))
                 .await
@@ -370,6 +398,7 @@ async fn visit<S: Starter>(servers: Arc<Servers<S>>, call: Call<AppBridge>) {
 async fn answer_app<S: Starter>(
     servers: &Arc<Servers<S>>,
     ask: AppAsk,
+    content: Option<Content>,
     responder: &Responder<AppBridge>,
 ) -> Result<(), LinkError> {
     let Some(desk) = servers.stand().soon().await else {
@@ -377,7 +406,7 @@ async fn answer_app<S: Starter>(
         return responder.fault(&fault).await;
     };
     let gone = CancellationToken::new();
-    let answering = desk.answer(servers, ask, gone.clone());
+    let answering = desk.answer(servers, ask, content, gone.clone());
     tokio::pin!(answering);
     let answered = tokio::select! {
         answered = &mut answering => answered,
@@ -412,9 +441,16 @@ pub async fn serve_run<S: Starter>(
     let outcome = loop {
         tokio::select! {
             call = server.recv() => match call {
-                Ok(Some(call)) => {
-                    calls.spawn(answer(servers.clone(), scope.clone(), call));
-                }
+                Ok(Some(call)) => match call.request {
+                    // At once: what the run asks for next may start a server.
+                    Request::Accompany { attachments } if attachments.len() <= MAX_ATTACHED => {
+                        let posts = servers.board().accompany(&scope.run, attachments);
+                        calls.spawn(pass_on(servers.board().clone(), scope.run.clone(), posts, call.responder));
+                    }
+                    _ => {
+                        calls.spawn(answer(servers.clone(), scope.clone(), call));
+                    }
+                },
                 Ok(None) => break Ok(()),
                 Err(error) => break Err(error),
             },
@@ -427,9 +463,7 @@ pub async fn serve_run<S: Starter>(
     while calls.join_next().await.is_some() {}
     servers.release(&scope.run).await;
     if let Some(desk) = servers.stand().own() {
-        let (vault, run) = (desk.vault().clone(), scope.run.clone());
-        // A panic in it would have been told already.
-        let _ = tokio::task::spawn_blocking(move || vault.settle(run.as_str())).await;
+        desk.settle(scope.run.as_str()).await;
     }
     outcome
 }
@@ -448,7 +482,8 @@ async fn answer<S: Starter>(servers: Arc<Servers<S>>, scope: RunScope, call: Cal
                 () = responder.cancelled() => return,
                 listing = servers.list_tools(&scope) => listing,
             };
-            let (tools, warnings) = listing;
+            let (mut tools, warnings) = listing;
+            drafts::without_apps(&servers, &mut tools);
             let listing = ToolListing {
                 tools,
                 warnings: warnings.into_iter().map(warning).collect(),
@@ -458,16 +493,9 @@ async fn answer<S: Starter>(servers: Arc<Servers<S>>, scope: RunScope, call: Cal
             })
             .await
         }
-        Request::CallTool {
-            server,
-            tool,
-            arguments,
-        } => {
-            let wish = Wish {
-                server,
-                tool,
-                arguments,
-                deadline,
+        request @ (Request::CallTool { .. } | Request::CallDrafted { .. }) => {
+            let Some(wish) = Wish::of(request, deadline) else {
+                return;
             };
             match call_tool(&servers, &scope, wish, &mut fds, &responder).await {
                 Ok(result) => {
@@ -486,7 +514,17 @@ async fn answer<S: Starter>(servers: Arc<Servers<S>>, scope: RunScope, call: Cal
         Request::KeepApps { invocations } => {
             keep_apps(&servers, &scope, invocations, &responder).await
         }
-        Request::App { .. } | Request::Inspect { .. } => {
+        Request::DraftApp { server, tool } => {
+            drafts::draft(&servers, &scope, &server, &tool, &responder).await
+        }
+        Request::DraftInput { draft, text } => {
+            drafts::input(&servers, &scope, &draft, text, &mut fds, &responder).await
+        }
+        Request::Accompany { .. } => {
+            let fault = Fault::new("invalid_request", "too many files");
+            responder.fault(&fault).await
+        }
+        Request::App { .. } | Request::Inspect { .. } | Request::Hand { .. } => {
             responder
                 .fault(&Fault::new("forbidden", "not for a run"))
                 .await
@@ -528,10 +566,37 @@ async fn keep_apps<S: Starter>(
 }
 
 struct Wish {
+    draft: Option<String>,
     server: String,
     tool: String,
     arguments: Body,
     deadline: Option<Duration>,
+}
+
+impl Wish {
+    fn of(request: Request, deadline: Option<Duration>) -> Option<Self> {
+        let (draft, server, tool, arguments) = match request {
+            Request::CallTool {
+                server,
+                tool,
+                arguments,
+            } => (None, server, tool, arguments),
+            Request::CallDrafted {
+                draft,
+                server,
+                tool,
+                arguments,
+            } => (Some(draft), server, tool, arguments),
+            _ => return None,
+        };
+        Some(Self {
+            draft,
+            server,
+            tool,
+            arguments,
+            deadline,
+        })
+    }
 }
 
 /// Calls, and passes progress on meanwhile. A slow reader of progress never holds the call up.
@@ -570,14 +635,15 @@ async fn call_tool<S: Starter>(
         cancel.cancel();
         pending::<Infallible>().await
     };
-    tokio::select! {
+    let draft = wish.draft.as_deref();
+    let result = tokio::select! {
         biased;
         never = forward => match never {},
         never = withdrawn => match never {},
-        result = call_and_capture(servers, scope, &wish.server, request) => {
-            result.map_err(|error: CallError| (error.code(), error.message()))
-        }
-    }
+        result = call_and_capture(servers, scope, &wish.server, request, draft) => result,
+    };
+    drafts::end(servers, scope, draft);
+    result.map_err(|error: CallError| (error.code(), error.message()))
 }
 
 /// The result of a call, and the app that shows it.
@@ -586,12 +652,14 @@ async fn call_and_capture<S: Starter>(
     scope: &RunScope,
     server: &str,
     request: CallRequest,
+    draft: Option<&str>,
 ) -> Result<McpResult, CallError> {
     let settings = servers.settings(server);
     let Some(settings) = settings.filter(|settings| settings.apps.is_some()) else {
         return servers.call(scope, server, request).await;
     };
     let (tool, arguments) = (request.tool.clone(), request.arguments.clone());
+    drafts::called(servers, scope, draft, &arguments);
     let (connection, result) = servers.call_raw(scope, server, request).await?;
     let shown = Shown {
         scope,
@@ -602,7 +670,11 @@ async fn call_and_capture<S: Starter>(
         result: &result,
     };
     let app = match servers.stand().soon().await {
-        Some(desk) => desk.capture(shown).await,
+        Some(desk) => {
+            let run = scope.run.as_str();
+            let draft = draft.and_then(|draft| desk.find_draft(run, draft));
+            desk.capture_drafted(shown, draft).await
+        }
         None => None,
     };
     let mut converted = convert(result, servers.limits())?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use support::stage::{Bench, PAGE, Setting, bench, code, done, server, until};
+use support::stage::{Bench, PAGE, Setting, bench, claim_of, code, done, server, until};
 use tokio_util::sync::CancellationToken;
 
 #[tokio::test]
@@ -575,10 +575,6 @@ async fn proposals_go_to_the_person() {
         code(&view.ask("ui/message", message).await),
         "app_rate_limited"
     );
-    let file = json!({ "contents": [{ "type": "resource",
-        "resource": { "uri": "ui://x/../a.csv", "mimeType": "text/csv", "text": "a,b" } }] });
-    let files: Value = done(view.allowed("ui/download-file", file, Decision::Once).await);
-    assert_eq!(files["files"][0]["name"], "a.csv");
     assert!(bench.calls().is_empty());
 }
 
@@ -645,17 +641,21 @@ async fn an_operator_sees_an_app_and_closes_it() {
 }
 
 #[tokio::test]
-async fn an_app_of_a_run_that_was_not_committed_is_nobody_s() {
+async fn an_app_is_shown_while_its_run_goes_on_and_goes_with_it_when_it_is_not_kept() {
     let bench = bench();
     let scope = bench.run("web:t");
     let part = bench.capture(&scope, "show").await.unwrap();
-    let claim = Claim {
-        invocation: part.id().to_owned(),
-        connection: String::new(),
-        delivery: "web:t".into(),
-        run: scope.run.as_str().to_owned(),
+    let claim = claim_of(&scope, &part);
+    let shown: Value = done(bench.act(&claim, Act::Show).await);
+    assert_eq!(shown["connected"], true);
+    let other = Claim {
+        delivery: "web:u".into(),
+        ..claim.clone()
     };
+    assert_eq!(code(&bench.act(&other, Act::Show).await), "app_forbidden");
+    let opened: Value = done(bench.act(&claim, Act::Open).await);
+    assert!(opened["view"].is_string());
+    bench.desk.settle(scope.run.as_str()).await;
     assert_eq!(code(&bench.act(&claim, Act::Show).await), "app_missing");
-    bench.desk.vault().settle(scope.run.as_str());
     assert_eq!(bench.desk.vault().usage().records, 0);
 }

@@ -1,11 +1,14 @@
 //! Starting a run and following it to its end.
 
 use futures_util::future::BoxFuture;
+use ipc_proto::body::BodyError;
 use ipc_proto::chat::Usage;
+use ipc_proto::edges::app_bridge::MAX_DRAFT_INPUT;
 use ipc_proto::edges::control::{Trigger, TurnInput};
 use ipc_proto::edges::events::RunEvent;
-use ipc_proto::{ConversationId, EventReceiver, RunId};
-use serde_json::Value;
+use ipc_proto::reply::ReplyPart;
+use ipc_proto::{Body, ConversationId, EventReceiver, RunId};
+use serde_json::{Map, Value};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,6 +17,11 @@ use worker_kit::{Control, ControlError};
 /// Largest answer in bytes that is carried to a client. A model's answer has tens of KiB; this
 /// bounds what a run gone wrong can make a channel hold.
 pub const MAX_ANSWER: usize = 16 * 1024 * 1024;
+/// Largest part of a reply in bytes.
+const MAX_PART: usize = 64 * 1024;
+/// Largest arguments of a call that are shown before they are whole, in bytes: what was taken out may
+/// be longer than what it was.
+const MAX_INPUT: usize = 8 * MAX_DRAFT_INPUT;
 /// Longest failure sentence in characters that is passed on.
 const MAX_MESSAGE: usize = 1_000;
 
@@ -83,11 +91,40 @@ impl Runs for Control {
     }
 }
 
+/// What can be shown of an app before its run is committed. With a committed answer all parts
+/// come, complete and in order; without one there are none.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Early {
+    /// The page of a call whose arguments the model still writes.
+    Draft(ReplyPart),
+    /// What they say so far.
+    Input {
+        /// The part's id.
+        id: String,
+        /// The arguments.
+        arguments: Map<String, Value>,
+    },
+    /// They are whole, and the call is made.
+    Called {
+        /// The part's id.
+        id: String,
+    },
+    /// Nothing came of the call that the page could show.
+    Gone {
+        /// The part's id.
+        id: String,
+    },
+    /// The call has a result, and an app.
+    Whole(ReplyPart),
+}
+
 /// One step of a run.
 #[derive(Debug, PartialEq)]
 pub enum Step {
     /// It goes on. Never `Part`, `Finish` or `Failed`.
     Event(RunEvent),
+    /// Something of an app can be shown before the run is committed.
+    App(Early),
     /// Committed; the last step.
     Finished(Finished),
     /// Not committed; the last step.
@@ -187,7 +224,7 @@ impl ActiveRun {
                 }
             };
             if let Some(step) = step {
-                self.over = !matches!(step, Step::Event(_));
+                self.over = !matches!(step, Step::Event(_) | Step::App(_));
                 return step;
             }
         }
@@ -204,11 +241,36 @@ impl Drop for ActiveRun {
     }
 }
 
+fn unread(error: BodyError) -> Option<Step> {
+    tracing::error!("what a run tells of an app can't be read: {error}");
+    None
+}
+
+fn early(
+    part: Body,
+    mut fds: VecDeque<OwnedFd>,
+    wrap: impl FnOnce(ReplyPart) -> Early,
+) -> Option<Step> {
+    match part.unpack_json(&mut fds, MAX_PART) {
+        Ok(part @ ReplyPart::McpApp { .. }) => Some(Step::App(wrap(part))),
+        Ok(_) => None,
+        Err(error) => unread(error),
+    }
+}
+
 /// Takes an event's bodies out. `None` for events that say nothing to these channels.
 fn decode(event: RunEvent, mut fds: VecDeque<OwnedFd>) -> Option<Step> {
     match event {
-        // The parts come again, complete and in order, with the end.
-        RunEvent::Part { .. } => None,
+        // Files are there with the end alone.
+        RunEvent::Part { part } => early(part, fds, Early::Whole),
+        RunEvent::AppDraft { part } => early(part, fds, Early::Draft),
+        RunEvent::AppInput { id, arguments } => {
+            let read = arguments.unpack_json(&mut fds, MAX_INPUT);
+            let told = |arguments| Some(Step::App(Early::Input { id, arguments }));
+            read.map_or_else(unread, told)
+        }
+        RunEvent::AppCalled { id } => Some(Step::App(Early::Called { id })),
+        RunEvent::AppGone { id } => Some(Step::App(Early::Gone { id })),
         RunEvent::Finish {
             text,
             parts,
@@ -254,7 +316,7 @@ fn decode(event: RunEvent, mut fds: VecDeque<OwnedFd>) -> Option<Step> {
 pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use ipc_proto::{Body, EventSender, Role};
+    use ipc_proto::{EventSender, Role};
     use std::sync::Mutex;
     use tokio::sync::{Notify, mpsc};
 
@@ -407,6 +469,50 @@ pub(crate) mod tests {
         };
         let memfd = [mono_sys::memfd::sealed_memfd(c"test", b"small").unwrap()];
         assert!(matches!(one(announced, &memfd).await, Step::Failed(f) if f.kind == "internal"));
+    }
+
+    #[tokio::test]
+    async fn of_parts_that_come_early_only_apps_are_told() {
+        let failure = ReplyPart::Failure {
+            id: "f".into(),
+            code: "artifact_missing".into(),
+            message: "m".into(),
+            related_part_id: None,
+        };
+        let app = app("a");
+        for (part, told) in [(failure, false), (app, true)] {
+            let (body, _) = Body::pack_json(&part).unwrap();
+            let step = decode(RunEvent::Part { part: body }, VecDeque::new());
+            assert_eq!(step, told.then_some(Step::App(Early::Whole(part))));
+        }
+        let none = Body::Inline(b"{}".to_vec());
+        assert_eq!(decode(RunEvent::Part { part: none }, VecDeque::new()), None);
+        let input = |arguments: &[u8]| RunEvent::AppInput {
+            id: "a".into(),
+            arguments: Body::Inline(arguments.to_vec()),
+        };
+        let told = decode(input(b"{\"a\":1}"), VecDeque::new());
+        let arguments = Map::from_iter([("a".to_owned(), 1.into())]);
+        let id = "a".to_owned();
+        assert_eq!(told, Some(Step::App(Early::Input { id, arguments })));
+        assert_eq!(decode(input(b"[1]"), VecDeque::new()), None);
+    }
+
+    /// An app as a part of a reply.
+    pub(crate) fn app(id: &str) -> ReplyPart {
+        ReplyPart::McpApp {
+            id: id.into(),
+            invocation_id: format!("invocation-{id}"),
+            connection_id: "connection".into(),
+            server_name: "server".into(),
+            tool_name: "tool".into(),
+            resource_uri: "ui://a".into(),
+            media_type: ipc_proto::apps::MEDIA_TYPE.into(),
+            protocol_version: ipc_proto::apps::REVISION.into(),
+            title: None,
+            description: None,
+            expires_at: None,
+        }
     }
 
     #[tokio::test]

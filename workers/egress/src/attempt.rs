@@ -8,15 +8,18 @@ use crate::wire::{AnswerParser, Delta};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use ipc_proto::edges::egress::FinishReason;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use tokio::time::timeout;
 
 /// Most bytes of a refusal's body that are read.
 pub const MAX_ERROR_BODY: usize = 64 * 1024;
+/// Between two times that arguments are told.
+const ARGUMENTS_PAUSE: Duration = Duration::from_millis(50);
 /// How long a refusal's body may take: it is only an explanation.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks once and streams what comes into `sink`. `streamed` becomes true with the first piece, so
+/// Asks once and streams what comes into `sink`, with the arguments of calls of these tools before
+/// they are whole. `streamed` becomes true with the first piece, so
 /// that the caller knows whether its reader has something to discard.
 ///
 /// # Errors
@@ -26,6 +29,7 @@ pub async fn attempt<S: Sink>(
     service: &Service,
     body: Bytes,
     idle: Duration,
+    arguments_of: &[String],
     sink: &mut S,
     streamed: &mut bool,
 ) -> Result<FinishReason, Broken> {
@@ -51,7 +55,8 @@ pub async fn attempt<S: Sink>(
         return Err(no_stream(service, response).await.into());
     }
 
-    let mut parser = AnswerParser::new(service.api);
+    let mut parser = AnswerParser::new(service.api).streaming(arguments_of);
+    let mut held = Held::default();
     while !parser.is_complete() {
         let piece = match timeout(idle, response.chunk()).await {
             Err(_) => return Err(silence(idle).into()),
@@ -68,8 +73,15 @@ pub async fn attempt<S: Sink>(
             sink.send(match delta {
                 Delta::Text(text) => ModelEvent::Text(text),
                 Delta::Thought(text) => ModelEvent::Thought(text),
+                Delta::Arguments { call, name, text } => {
+                    held.add(call, name, &text);
+                    continue;
+                }
             })
             .await?;
+        }
+        for event in held.due(Instant::now()) {
+            sink.send(event).await?;
         }
     }
     let end = parser.end()?;
@@ -81,6 +93,33 @@ pub async fn attempt<S: Sink>(
         sink.send(ModelEvent::Usage(usage)).await?;
     }
     Ok(end.finish)
+}
+
+/// Arguments on their way. They are told a few times in a second, however small the pieces are that
+/// come; what is held when the answer ends comes with the whole call.
+#[derive(Debug, Default)]
+struct Held {
+    pieces: Vec<(u32, String, String)>,
+    told: Option<Instant>,
+}
+
+impl Held {
+    fn add(&mut self, call: u32, name: String, text: &str) {
+        match self.pieces.iter_mut().find(|(own, ..)| *own == call) {
+            Some((_, _, held)) => held.push_str(text),
+            None => self.pieces.push((call, name, text.to_owned())),
+        }
+    }
+
+    fn due(&mut self, now: Instant) -> Vec<ModelEvent> {
+        let early = |at: Instant| now.saturating_duration_since(at) < ARGUMENTS_PAUSE;
+        if self.pieces.is_empty() || self.told.is_some_and(early) {
+            return vec![];
+        }
+        self.told = Some(now);
+        let event = |(call, name, text)| ModelEvent::Arguments { call, name, text };
+        self.pieces.drain(..).map(event).collect()
+    }
 }
 
 /// Joins neighbours of one kind: one packet of the network often holds several events.
@@ -180,5 +219,27 @@ mod tests {
             vec![thought("ab"), text("cd"), thought("e")]
         );
         assert_eq!(merge(vec![]), vec![]);
+    }
+
+    #[test]
+    fn arguments_are_told_a_few_times_in_a_second() {
+        let start = Instant::now();
+        let mut held = Held::default();
+        assert!(held.due(start).is_empty());
+        let told = |call, text: &str| ModelEvent::Arguments {
+            call,
+            name: format!("t{call}"),
+            text: text.into(),
+        };
+        held.add(0, "t0".into(), "{");
+        assert_eq!(held.due(start), [told(0, "{")]);
+        let early = start + ARGUMENTS_PAUSE - Duration::from_millis(1);
+        for (call, text) in [(0, "\"a"), (1, "["), (0, "\":")] {
+            held.add(call, format!("t{call}"), text);
+            assert!(held.due(early).is_empty());
+        }
+        let later = start + ARGUMENTS_PAUSE;
+        assert_eq!(held.due(later), [told(0, "\"a\":"), told(1, "[")]);
+        assert!(held.due(later + ARGUMENTS_PAUSE).is_empty());
     }
 }

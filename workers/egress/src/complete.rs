@@ -16,6 +16,9 @@ use std::time::Duration;
 /// The failure kind when no model of the chain answered (spec facts 3.3).
 pub const EXHAUSTED: &str = "provider_unavailable_exhausted";
 
+/// After each piece of arguments of the demo model.
+const PIECE_PAUSE: Duration = Duration::from_millis(120);
+
 /// Answers requests with the configured models.
 pub struct Completer {
     client: reqwest::Client,
@@ -188,6 +191,7 @@ impl Completer {
                 service,
                 body.clone(),
                 self.idle,
+                &request.streamed,
                 sink,
                 &mut streamed,
             )
@@ -312,7 +316,12 @@ async fn status<S: Sink>(
 
 async fn play<S: Sink>(answer: demo::Answer, sink: &mut S) -> Result<FinishReason, Gone> {
     for event in answer.events {
+        let is_piece = matches!(event, ModelEvent::Arguments { .. });
         sink.send(event).await?;
+        if is_piece {
+            // As slow as a model writes them, or nobody could see it.
+            tokio::time::sleep(PIECE_PAUSE).await;
+        }
     }
     Ok(answer.finish)
 }
@@ -344,6 +353,7 @@ mod tests {
             system: String::new(),
             messages: vec![],
             tools: vec![],
+            streamed: vec![],
             max_output_tokens: None,
         }
     }

@@ -17,6 +17,8 @@ pub const LABEL: &str = "(demo model)";
 
 /// Bytes of text in one event: small enough that a reader sees it stream.
 const PIECE: usize = 48;
+/// Bytes of arguments in one event, where they are wanted as they come.
+const ARGUMENTS_PIECE: usize = 8;
 /// Most characters of a tool's answer that are repeated.
 const MAX_QUOTE: usize = 4_000;
 
@@ -107,16 +109,24 @@ fn call(request: &ModelRequest, step: &Step) -> Answer {
         .count();
     let arguments = step.arguments.to_string();
     let usage = usage(request, arguments.len());
-    Answer {
-        events: vec![
-            ModelEvent::Thought(format!("{LABEL} next: {}", step.tool)),
-            ModelEvent::ToolCall {
-                id: format!("demo_{}", earlier + 1),
+    let mut events = vec![ModelEvent::Thought(format!("{LABEL} next: {}", step.tool))];
+    if request.streamed.contains(&step.tool) {
+        events.extend(
+            pieces(&arguments, ARGUMENTS_PIECE).map(|text| ModelEvent::Arguments {
+                call: 0,
                 name: step.tool.clone(),
-                arguments,
-            },
-            ModelEvent::Usage(usage),
-        ],
+                text: text.to_owned(),
+            }),
+        );
+    }
+    events.push(ModelEvent::ToolCall {
+        id: format!("demo_{}", earlier + 1),
+        name: step.tool.clone(),
+        arguments,
+    });
+    events.push(ModelEvent::Usage(usage));
+    Answer {
+        events,
         finish: FinishReason::ToolUse,
     }
 }
@@ -218,6 +228,7 @@ mod tests {
             system: "be kind".into(),
             messages: vec![ChatMessage::text(ChatRole::User, text)],
             tools,
+            streamed: vec![],
             max_output_tokens: None,
         }
     }

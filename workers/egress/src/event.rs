@@ -22,6 +22,15 @@ pub enum ModelEvent {
         /// JSON text of the arguments.
         arguments: String,
     },
+    /// Arguments of a call that is not whole yet, to append; for display alone.
+    Arguments {
+        /// Which of the answer's calls, from 0.
+        call: u32,
+        /// Name as offered.
+        name: String,
+        /// The piece.
+        text: String,
+    },
     /// Token counts of the answer.
     Usage(Usage),
     /// Where the request stands.

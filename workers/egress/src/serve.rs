@@ -259,6 +259,14 @@ impl Sink for CallSink<'_> {
                 )
                 .await
             }
+            ModelEvent::Arguments { call, name, text } => {
+                for piece in pieces(&text, MAX_DELTA) {
+                    let (name, text) = (name.clone(), piece.to_owned());
+                    self.reply(Reply::ArgumentsDelta { call, name, text }, None)
+                        .await?;
+                }
+                Ok(())
+            }
             ModelEvent::Usage(usage) => self.reply(Reply::Usage { usage }, None).await,
             ModelEvent::Status {
                 stage,

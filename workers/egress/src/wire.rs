@@ -15,9 +15,10 @@ use ipc_proto::chat::{Block, ModelRequest, Usage};
 use ipc_proto::edges::egress::FinishReason;
 use ipc_proto::settings::Wire;
 use serde_json::Value;
+use std::collections::HashSet;
 
 use assembly::Assembly;
-pub use assembly::{MAX_ARGUMENTS, MAX_CALLS, MAX_NAME, MAX_TEXT};
+pub use assembly::{MAX_ARGUMENTS, MAX_CALLS, MAX_NAME, MAX_STREAMED, MAX_TEXT};
 
 /// Most bytes of one answer as they come from the network: keeps an endless stream of pings, or of
 /// events that nothing is kept of, from running for ever.
@@ -85,6 +86,15 @@ pub enum Delta {
     Text(String),
     /// The next piece of the model's reasoning.
     Thought(String),
+    /// The next piece of the arguments of a call that is not whole yet, for display alone.
+    Arguments {
+        /// Which of the answer's calls, from 0.
+        call: u32,
+        /// The tool's name.
+        name: String,
+        /// The piece.
+        text: String,
+    },
 }
 
 /// A complete tool call.
@@ -115,6 +125,9 @@ trait Events {
     /// Takes one event; appends what it says to `out`. True when it was the last one.
     fn event(&mut self, event: &SseEvent, out: &mut Vec<Delta>) -> Result<bool, Failure>;
 
+    /// Arguments of calls of these tools are told as they come.
+    fn stream(&mut self, tools: HashSet<String>);
+
     /// The finish reason, if one came, and everything assembled.
     fn end(self: Box<Self>) -> Result<Option<End>, Failure>;
 }
@@ -142,6 +155,13 @@ impl AnswerParser {
             received: 0,
             complete: false,
         }
+    }
+
+    /// Tells the arguments of calls of these tools as they come, too.
+    #[must_use]
+    pub fn streaming(mut self, tools: &[String]) -> Self {
+        self.events.stream(tools.iter().cloned().collect());
+        self
     }
 
     /// Takes the next bytes and returns what they add.

@@ -73,6 +73,7 @@ fn complete(text: &str) -> (Request, Vec<std::os::fd::OwnedFd>) {
             description: String::new(),
             input_schema: json!({"type": "object"}),
         }],
+        streamed: vec![],
         max_output_tokens: None,
     };
     let (request, fd) = Body::pack_json(&request).unwrap();

@@ -81,6 +81,7 @@ fn request(text: &str) -> ModelRequest {
             description: "says it again".into(),
             input_schema: json!({"type": "object", "properties": {"message": {"type": "string"}}}),
         }],
+        streamed: vec![],
         max_output_tokens: None,
     }
 }
@@ -92,6 +93,7 @@ struct Heard {
     thoughts: String,
     calls: Vec<(String, String, String)>,
     usage: u64,
+    pieces: Vec<(u32, String, String)>,
     stages: Vec<ProviderStage>,
     restarts: Vec<String>,
     done: Option<(FinishReason, String, Vec<Failover>)>,
@@ -115,6 +117,7 @@ async fn hear(completer: &Completer, request: &ModelRequest) -> Heard {
                     name,
                     arguments,
                 } => heard.calls.push((id, name, arguments)),
+                ModelEvent::Arguments { call, name, text } => heard.pieces.push((call, name, text)),
                 ModelEvent::Usage(usage) => heard.usage += usage.input + usage.output,
                 ModelEvent::Status { stage, .. } => heard.stages.push(stage),
                 ModelEvent::Restart { reason } => {
@@ -253,6 +256,45 @@ async fn a_tool_call_and_its_result_on_every_wire() {
         });
         let heard = hear(&completer, &request).await;
         assert_eq!(heard.text, "tool said: Echo: hé", "{wire}");
+    }
+}
+
+#[tokio::test]
+async fn arguments_come_before_the_call_where_they_are_wanted_on_every_wire() {
+    let text = r#"[[mock:gap 40]] [[mock:piece 4]] [[mock:tool echo {"message":"one two three four five six"}]]"#;
+    for wire in WIRES {
+        let mock = MockModel::start().await.unwrap();
+        let completer = completer(&mock.base_url(), &[(wire, "m")], PATIENT);
+        for (streamed, wanted) in [
+            (vec!["echo".to_owned()], true),
+            (vec!["other".to_owned()], false),
+        ] {
+            let request = ModelRequest {
+                streamed,
+                ..request(text)
+            };
+            let heard = hear(&completer, &request).await;
+            let (_, name, arguments) = &heard.calls[0];
+            assert_eq!(name, "echo", "{wire}");
+            assert_eq!(
+                heard.pieces.len() >= 2,
+                wanted,
+                "{wire}: {:?}",
+                heard.pieces
+            );
+            assert!(
+                heard
+                    .pieces
+                    .iter()
+                    .all(|(call, name, _)| *call == 0 && name == "echo")
+            );
+            let told: String = heard
+                .pieces
+                .iter()
+                .map(|(.., text)| text.as_str())
+                .collect();
+            assert!(arguments.starts_with(&told), "{wire}: {told}");
+        }
     }
 }
 

@@ -34,6 +34,7 @@ fn parse(api: Api, pieces: &[&[u8]]) -> Parsed {
                     match delta {
                         Delta::Text(more) => text.push_str(&more),
                         Delta::Thought(more) => thoughts.push_str(&more),
+                        Delta::Arguments { .. } => panic!("nobody asked for them"),
                     }
                 }
             }
@@ -353,4 +354,47 @@ fn every_single_byte_boundary_gives_the_same() {
         let bytes: Vec<&[u8]> = stream.as_bytes().chunks(1).collect();
         assert_eq!(parse(*api, &bytes), whole(*api, stream));
     }
+}
+
+/// What a stream tells of the arguments of these tools before they are whole, by call.
+fn told(api: Api, stream: &str, tools: &[&str], step: usize) -> Vec<(u32, String, String)> {
+    let tools: Vec<String> = tools.iter().map(|tool| (*tool).to_owned()).collect();
+    let mut parser = AnswerParser::new(api).streaming(&tools);
+    let mut told: Vec<(u32, String, String)> = Vec::new();
+    for piece in stream.as_bytes().chunks(step) {
+        for delta in parser.push(piece).unwrap() {
+            let Delta::Arguments { call, name, text } = delta else {
+                continue;
+            };
+            match told.iter_mut().find(|(own, ..)| *own == call) {
+                Some((_, own, before)) => {
+                    assert_eq!(*own, name);
+                    before.push_str(&text);
+                }
+                None => told.push((call, name, text)),
+            }
+        }
+    }
+    told
+}
+
+#[test]
+fn arguments_are_told_as_they_come_wherever_the_stream_is_cut_and_of_wanted_tools_alone() {
+    let mut streamed = 0;
+    for (api, stream) in FIXTURES {
+        let (.., end) = whole(*api, stream);
+        let calls = end.unwrap().calls;
+        let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
+        assert!(told(*api, stream, &[], 7).is_empty());
+        assert!(told(*api, stream, &["another"], 7).is_empty());
+        for step in [1, 7, stream.len()] {
+            let told = told(*api, stream, &names, step);
+            for (call, name, text) in &told {
+                let whole = &calls[usize::try_from(*call).unwrap()];
+                assert_eq!((name, text), (&whole.name, &whole.arguments), "{api:?}");
+            }
+            streamed += told.len();
+        }
+    }
+    assert!(streamed >= 9, "all three have calls: {streamed}");
 }

@@ -65,6 +65,7 @@ fn conversation() -> ModelRequest {
             description: "takes a picture".into(),
             input_schema: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),
         }],
+        streamed: vec![],
         max_output_tokens: Some(500),
     }
 }

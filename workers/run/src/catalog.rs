@@ -40,6 +40,8 @@ impl Target {
 pub struct Catalog {
     specs: Vec<ToolSpec>,
     targets: HashMap<String, Target>,
+    /// Tools of servers that declare a page.
+    shown: HashSet<String>,
 }
 
 impl Catalog {
@@ -49,6 +51,7 @@ impl Catalog {
         let mut catalog = Self {
             specs: Vec::new(),
             targets: HashMap::new(),
+            shown: HashSet::new(),
         };
         for tool in Builtin::ALL
             .into_iter()
@@ -70,6 +73,9 @@ impl Catalog {
                     description: crate::text::cut(&tool.description, MAX_DESCRIPTION).to_owned(),
                     input_schema: object_schema(&tool.input_schema),
                 };
+                if tool.app {
+                    catalog.shown.insert(name.to_owned());
+                }
                 catalog.add(spec, Target::Mcp(origin.clone()));
             }
         }
@@ -85,6 +91,25 @@ impl Catalog {
     #[must_use]
     pub fn specs(&self) -> &[ToolSpec] {
         &self.specs
+    }
+
+    /// Names of the tools whose results a page shows, in order.
+    #[must_use]
+    pub fn all_shown(&self) -> Vec<String> {
+        let names = self.specs.iter().map(|spec| &spec.name);
+        names
+            .filter(|name| self.shown.contains(*name))
+            .cloned()
+            .collect()
+    }
+
+    /// The tool of this name, if a page shows its results.
+    #[must_use]
+    pub fn shown(&self, name: &str) -> Option<&Origin> {
+        match self.targets.get(name) {
+            Some(Target::Mcp(origin)) if self.shown.contains(name) => Some(origin),
+            _ => None,
+        }
     }
 
     /// Where a call of this name goes.
@@ -159,6 +184,7 @@ mod tests {
             description: String::new(),
             input_schema: json!({"type": "object"}),
             read_only: false,
+            app: false,
         }
     }
 
@@ -183,6 +209,21 @@ mod tests {
             tool: "Bash".into(),
         };
         assert_eq!(catalog.target("mcp__a__Bash"), Ok(&Target::Mcp(origin)));
+    }
+
+    #[test]
+    fn a_tool_with_a_page_is_known_by_the_name_that_it_is_offered_under() {
+        let shown = McpTool {
+            app: true,
+            ..mcp("b", "show")
+        };
+        let listed = [mcp("a", "show"), shown, mcp("a", "plain")];
+        let catalog = Catalog::new(&ToolPolicy::default(), &listed);
+        let [name] = &catalog.all_shown()[..] else {
+            panic!("{:?}", catalog.all_shown())
+        };
+        assert_eq!(catalog.shown(name).map(|origin| &*origin.server), Some("b"));
+        assert!(catalog.shown("plain").is_none() && catalog.shown("Bash").is_none());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use ipc_proto::edges::egress::{FinishReason, ProviderStage};
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::edges::store::{History, RunCommit, RunFailure};
 use ipc_proto::reply::ReplyPart;
+use ipc_proto::request_context::AttachedFile;
 use serde_json::Value;
 use std::os::fd::OwnedFd;
 
@@ -54,6 +55,15 @@ pub enum ModelEvent {
         name: String,
         /// JSON text.
         arguments: String,
+    },
+    /// Arguments of a call that is not whole yet, to append; for the eye alone.
+    Arguments {
+        /// Which of the answer's calls, from 0.
+        call: u32,
+        /// Name as offered.
+        name: String,
+        /// The piece.
+        text: String,
     },
     /// Usage of one request.
     Usage(Usage),
@@ -229,11 +239,51 @@ pub trait Mcp {
     /// # Errors
     /// When the app-bridge is lost.
     async fn list(&self) -> Result<ToolListing, Lost>;
-    /// Calls a tool; `arguments` is a JSON object.
+    /// Calls a tool; `arguments` is a JSON object. A draft of the call ends with it.
     ///
     /// # Errors
     /// When the app-bridge is lost.
-    async fn call(&self, server: &str, tool: &str, arguments: &Value) -> Result<Self::Call, Lost>;
+    async fn call(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: &Value,
+        draft: Option<&str>,
+    ) -> Result<Self::Call, Lost>;
+    /// The page that a tool declares, to be shown before it is called, where it can be had.
+    ///
+    /// # Errors
+    /// When the app-bridge is lost.
+    async fn draft(&self, server: &str, tool: &str) -> Result<Option<ReplyPart>, Lost> {
+        let _ = (server, tool);
+        Ok(None)
+    }
+    /// What the arguments of a draft's call say so far, as its page may have it: JSON.
+    ///
+    /// # Errors
+    /// When the app-bridge is lost.
+    async fn draft_input(&self, draft: &str, text: &str) -> Result<Option<String>, Lost> {
+        let _ = (draft, text);
+        Ok(None)
+    }
+    /// Servers are told of these files, and what they post comes with [`Mcp::posted`]. Before all
+    /// else; without it there is nothing to be told.
+    ///
+    /// # Errors
+    /// When the app-bridge is lost.
+    async fn accompany(&self, attached: &[AttachedFile]) -> Result<(), Lost> {
+        let _ = attached;
+        Ok(())
+    }
+    /// What a server posts next.
+    ///
+    /// # Errors
+    /// When the app-bridge is lost.
+    async fn posted(&self) -> Result<RunEvent, Lost> {
+        std::future::pending().await
+    }
+    /// Nothing can be posted from here on.
+    fn part(&self) {}
     /// Of the run's apps these stay, and the others go; false when none could be kept.
     ///
     /// # Errors

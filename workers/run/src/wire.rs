@@ -1,8 +1,13 @@
 //! The real owners behind [`crate::owners`]: one channel each, as the supervisor granted them.
 
+mod drafts;
+
+mod claims;
+mod posts;
+
 use crate::owners::{
-    Artifacts, Claims, Denied, Events, Fetch, Fetched, Handover, Lost, Mcp, McpCall, McpEvent,
-    Model, ModelEvent, ModelStream, NobodyListens, Publication, Store, Watch,
+    Artifacts, Denied, Events, Fetch, Fetched, Handover, Lost, Mcp, McpCall, McpEvent, Model,
+    ModelEvent, ModelStream, NobodyListens, Publication, Store, Watch,
 };
 use ipc_proto::channel::{CallError, Replies};
 use ipc_proto::chat::{MAX_MODEL_REQUEST, ModelRequest};
@@ -10,13 +15,15 @@ use ipc_proto::edges::app_bridge::{
     self, AppBridge, MAX_LISTING, MAX_RESULT, McpWarning, ToolListing,
 };
 use ipc_proto::edges::artifact::{self, Artifact};
-use ipc_proto::edges::continuation::{self, Continuation, Origin};
+use ipc_proto::edges::continuation::Continuation;
 use ipc_proto::edges::control::{EdgeName, Trigger};
 use ipc_proto::edges::egress::{self, Egress};
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::edges::store::{self, History, RunCommit, RunFailure};
 use ipc_proto::reply::ReplyPart;
+use ipc_proto::request_context::AttachedFile;
 use ipc_proto::{Body, Client, Edge, EventSender, Role};
+use posts::Posts;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -29,8 +36,6 @@ const STORE_TIME: Duration = Duration::from_secs(30);
 const PUBLISH_TIME: Duration = Duration::from_secs(120);
 /// Time to take back what was published.
 const SETTLE_TIME: Duration = Duration::from_secs(60);
-/// Time for claims under way to end, or for a snapshot to be durable.
-const CLAIM_TIME: Duration = Duration::from_secs(60);
 /// Time for a page; egress itself gives up earlier.
 const FETCH_TIME: Duration = Duration::from_secs(60);
 /// Time for all servers' lists; the turn itself goes on without them a little earlier.
@@ -67,6 +72,8 @@ pub struct Wire {
     artifact: Client<Artifact>,
     egress: Client<Egress>,
     bridge: Client<AppBridge>,
+    /// What servers post, once it was asked for.
+    posts: Posts,
     /// Only where servers may claim.
     claims: Option<Client<Continuation>>,
     events: EventSender,
@@ -105,6 +112,7 @@ impl Wire {
                 .map_err(unusable(EdgeName::Egress))?,
             bridge: Client::new(take(EdgeName::AppBridge)?, Role::AppBridge)
                 .map_err(unusable(EdgeName::AppBridge))?,
+            posts: Posts::default(),
             claims,
             events: EventSender::new(take(EdgeName::Events)?, reader)
                 .map_err(unusable(EdgeName::Events))?,
@@ -145,7 +153,6 @@ const STORE: &str = "store";
 const ARTIFACT: &str = "artifact";
 const EGRESS: &str = "egress";
 const BRIDGE: &str = "app-bridge";
-const CONTINUATION: &str = "continuation";
 
 fn lost(worker: &'static str) -> impl Fn(CallError) -> Lost {
     move |error| {
@@ -328,65 +335,6 @@ impl Artifacts for Wire {
     }
 }
 
-impl Wire {
-    async fn ask_continuation(
-        &self,
-        request: continuation::Request,
-        body: Option<OwnedFd>,
-    ) -> Result<Option<continuation::Reply>, Lost> {
-        let Some(claims) = &self.claims else {
-            return Ok(None);
-        };
-        let fds: Vec<OwnedFd> = body.into_iter().collect();
-        let answer = claims.call(&request, &fds, CLAIM_TIME).await;
-        Ok(Some(answer.map_err(lost(CONTINUATION))?.0))
-    }
-
-    async fn settle(
-        &self,
-        request: continuation::Request,
-        body: Option<OwnedFd>,
-    ) -> Result<(), Lost> {
-        match self.ask_continuation(request, body).await? {
-            None | Some(continuation::Reply::Settled) => Ok(()),
-            Some(other) => Err(broken(CONTINUATION, format!("{other:?}"))),
-        }
-    }
-}
-
-impl Claims for Wire {
-    async fn close_claims(&self) -> Result<u32, Lost> {
-        match self
-            .ask_continuation(continuation::Request::Close, None)
-            .await?
-        {
-            None => Ok(0),
-            Some(continuation::Reply::Closed { active }) => Ok(active),
-            Some(other) => Err(broken(CONTINUATION, format!("{other:?}"))),
-        }
-    }
-
-    async fn pin(&self, origin: &Origin) -> Result<(), Lost> {
-        let (origin, fd) = Body::pack_json(origin).map_err(unpackable)?;
-        self.settle(continuation::Request::Pin { origin }, fd).await
-    }
-
-    async fn activate(&self) -> Result<Vec<String>, Lost> {
-        match self
-            .ask_continuation(continuation::Request::Activate, None)
-            .await?
-        {
-            None => Ok(vec![]),
-            Some(continuation::Reply::Activated { continuations }) => Ok(continuations),
-            Some(other) => Err(broken(CONTINUATION, format!("{other:?}"))),
-        }
-    }
-
-    async fn abandon(&self) -> Result<(), Lost> {
-        self.settle(continuation::Request::Abandon, None).await
-    }
-}
-
 /// A model's answer on its way.
 #[derive(Debug)]
 pub enum WireStream {
@@ -473,6 +421,7 @@ fn model_event(reply: egress::Reply, fds: &mut VecDeque<OwnedFd>) -> Result<Mode
                 arguments,
             }
         }
+        From::ArgumentsDelta { call, name, text } => ModelEvent::Arguments { call, name, text },
         From::Usage { usage } => ModelEvent::Usage(usage),
         From::Status {
             stage,
@@ -583,20 +532,42 @@ impl Mcp for Wire {
         }
     }
 
-    async fn call(&self, server: &str, tool: &str, arguments: &Value) -> Result<WireCall, Lost> {
+    async fn draft(&self, server: &str, tool: &str) -> Result<Option<ReplyPart>, Lost> {
+        self.draft_app(server, tool).await
+    }
+
+    async fn draft_input(&self, draft: &str, text: &str) -> Result<Option<String>, Lost> {
+        self.draft_arguments(draft, text).await
+    }
+
+    async fn call(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: &Value,
+        draft: Option<&str>,
+    ) -> Result<WireCall, Lost> {
         let (arguments, fd) = Body::pack_json(arguments).map_err(unpackable)?;
         let fds: Vec<OwnedFd> = fd.into_iter().collect();
-        let request = app_bridge::Request::CallTool {
-            server: server.to_owned(),
-            tool: tool.to_owned(),
-            arguments,
-        };
+        let request = drafts::call_request((server, tool), arguments, draft);
         let replies = self
             .bridge
             .stream(&request, &fds, None)
             .await
             .map_err(lost(BRIDGE))?;
         Ok(WireCall(Box::new(replies)))
+    }
+
+    async fn accompany(&self, attached: &[AttachedFile]) -> Result<(), Lost> {
+        self.posts.open(&self.bridge, attached).await
+    }
+
+    async fn posted(&self) -> Result<RunEvent, Lost> {
+        self.posts.next().await
+    }
+
+    fn part(&self) {
+        self.posts.close();
     }
 
     async fn keep_apps(&self, invocations: Vec<String>) -> Result<bool, Lost> {

@@ -120,7 +120,7 @@ impl Mcp for WordsOnly {
         })
     }
 
-    async fn call(&self, _: &str, _: &str, _: &Value) -> Result<NoCall, Lost> {
+    async fn call(&self, _: &str, _: &str, _: &Value, _: Option<&str>) -> Result<NoCall, Lost> {
         Ok(NoCall)
     }
 }

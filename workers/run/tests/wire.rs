@@ -272,6 +272,7 @@ async fn bridge(fd: OwnedFd, trouble: Trouble, seen: &Seen) {
                     description: "d".repeat(BIG),
                     input_schema: json!({"type": "object"}),
                     read_only: false,
+                    app: false,
                 };
                 let (listing, fd) = json_body(&ToolListing {
                     tools: vec![tool],
@@ -368,6 +369,7 @@ async fn turn(trouble: Trouble, reads: usize) -> Turn {
         skills_by_name: false,
         today: "2030-01-01",
         claim_servers: &[],
+        attached: None,
     };
     let reader = async {
         let mut receiver = EventReceiver::new(e).unwrap();

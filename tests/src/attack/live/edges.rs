@@ -158,6 +158,7 @@ impl Edge<'_> {
                     system: String::new(),
                     messages: vec![ChatMessage::text(ChatRole::User, "hello")],
                     tools: Vec::new(),
+                    streamed: vec![],
                     max_output_tokens: None,
                 })?;
                 let request = egress::Request::Complete { request };

@@ -5,6 +5,7 @@
 //! Whatever is wrong with an app, the result is delivered as it is.
 
 use super::desk::{Desk, now_ms};
+use super::drafts::Draft;
 use super::manifest::{MAX_DESCRIPTION, MAX_STATE, MAX_TITLE, MAX_TOOLS, Manifest, SCHEMA, State};
 use super::meta::{NotAPage, page, wishes};
 use super::vault::{NewApp, VaultError, hash};
@@ -114,13 +115,31 @@ pub struct Shown<'a> {
     pub result: &'a CallToolResult,
 }
 
+/// What a page is read for.
+#[derive(Debug)]
+pub(super) struct Read<'a> {
+    pub(super) scope: &'a RunScope,
+    pub(super) settings: &'a McpServerSettings,
+    pub(super) tool: &'a str,
+    pub(super) connection: &'a Connection,
+}
+
 impl Desk {
     /// The app of a result, if it has one and it could be kept.
     pub async fn capture(&self, shown: Shown<'_>) -> Option<Box<ReplyPart>> {
+        self.capture_drafted(shown, None).await
+    }
+
+    /// As [`Desk::capture`], of a call that has a draft.
+    pub async fn capture_drafted(
+        &self,
+        shown: Shown<'_>,
+        draft: Option<Draft>,
+    ) -> Option<Box<ReplyPart>> {
         if shown.settings.apps.is_none() || shown.result.is_error == Some(true) {
             return None;
         }
-        match self.try_capture(&shown).await {
+        match self.try_capture(&shown, draft).await {
             Ok(Some(manifest)) => {
                 self.count(|stats| stats.captured += 1);
                 let (app, server) = (&manifest.id, &manifest.server);
@@ -137,13 +156,52 @@ impl Desk {
         }
     }
 
-    async fn try_capture(&self, shown: &Shown<'_>) -> Result<Option<Manifest>, CaptureError> {
-        let connection = shown.connection;
+    async fn try_capture(
+        &self,
+        shown: &Shown<'_>,
+        draft: Option<Draft>,
+    ) -> Result<Option<Manifest>, CaptureError> {
+        let about = Read {
+            scope: shown.scope,
+            settings: shown.settings,
+            tool: shown.tool,
+            connection: shown.connection,
+        };
+        let own = page(meta(shown.result.meta.as_ref()))?;
+        let Some((mut manifest, html)) = self.read_for(&about, own).await? else {
+            return Ok(None);
+        };
+        let state = state(shown)?;
+        if let Some(draft) = draft.filter(|draft| draft.becomes(&manifest)) {
+            manifest.id.clone_from(&draft.manifest.id);
+            manifest.capability.clone_from(&draft.manifest.capability);
+        }
+        let created_at = manifest.created_at;
+        let new = NewApp {
+            manifest,
+            html,
+            state,
+        };
+        let vault = self.vault.clone();
+        let published = tokio::task::spawn_blocking(move || {
+            vault.publish(&new, created_at).map(|()| new.manifest)
+        });
+        let lost = |_| CaptureError::Server("its writer was lost".to_owned());
+        Ok(Some(published.await.map_err(lost)??))
+    }
+
+    /// The page that shows a tool's results, which is `own` where a result names it, and what is
+    /// written down of it.
+    pub(super) async fn read_for(
+        &self,
+        about: &Read<'_>,
+        own: Option<String>,
+    ) -> Result<Option<(Manifest, String)>, CaptureError> {
+        let connection = about.connection;
         let within = connection.limits.page;
         let reading = async {
             let known = connection.known_tools(within).await.unwrap_or_default();
-            let declared = known.iter().find(|tool| tool.name == shown.tool);
-            let own = page(meta(shown.result.meta.as_ref()))?;
+            let declared = known.iter().find(|tool| tool.name == about.tool);
             let listed = || declared.and_then(|tool| tool.page.clone());
             let Some(uri) = own.or_else(listed) else {
                 return Ok::<_, CaptureError>(None);
@@ -152,7 +210,7 @@ impl Desk {
             let tool = match declared {
                 Some(tool) => app_tool(tool, true),
                 None => AppTool {
-                    name: shown.tool.to_owned(),
+                    name: about.tool.to_owned(),
                     title: None,
                     description: None,
                     input_schema: None,
@@ -168,23 +226,22 @@ impl Desk {
         else {
             return Ok(None);
         };
-        let state = state(shown)?;
-        let (run, conversation) = (shown.scope.run.as_str(), shown.scope.conversation.as_str());
-        let key = place_of(shown.settings, run, conversation);
+        let (run, conversation) = (about.scope.run.as_str(), about.scope.conversation.as_str());
+        let key = place_of(about.settings, run, conversation);
         let created_at = now_ms();
         let mut manifest = Manifest {
             schema: SCHEMA,
             id: new_name(),
             connection: connection.id().to_owned(),
-            pool: pool_digest(shown.settings, &key),
+            pool: pool_digest(about.settings, &key),
             capability: new_capability(),
-            server: shown.settings.name.clone(),
+            server: about.settings.name.clone(),
             tool,
             tools,
             uri,
             run: run.to_owned(),
             conversation: conversation.to_owned(),
-            delivery: shown.scope.delivery.as_str().to_owned(),
+            delivery: about.scope.delivery.as_str().to_owned(),
             created_at,
             expires_at: created_at + self.keeps_ms(),
             html_bytes: html.len(),
@@ -192,17 +249,7 @@ impl Desk {
             wishes,
         };
         slim(&mut manifest);
-        let new = NewApp {
-            manifest,
-            html,
-            state,
-        };
-        let vault = self.vault.clone();
-        let published = tokio::task::spawn_blocking(move || {
-            vault.publish(&new, created_at).map(|()| new.manifest)
-        });
-        let lost = |_| CaptureError::Server("its writer was lost".to_owned());
-        Ok(Some(published.await.map_err(lost)??))
+        Ok(Some((manifest, html)))
     }
 }
 

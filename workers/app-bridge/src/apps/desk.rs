@@ -3,6 +3,8 @@
 
 use super::audit::{Method, Phase};
 use super::capture::pool_digest;
+use super::drafts::Drafts;
+use super::files::Content;
 use super::manifest::Manifest;
 use super::origins::{Grant, Origin, grant};
 use super::rate::Rate;
@@ -136,6 +138,7 @@ pub struct Desk {
     pub(super) settings: AppsSettings,
     allowed: Vec<Origin>,
     pub(super) views: Mutex<Views>,
+    pub(super) drafts: Mutex<Drafts>,
     executed: Mutex<Rate>,
     attempted: Mutex<Rate>,
     stats: Mutex<Stats>,
@@ -184,6 +187,7 @@ impl Desk {
             vault: Arc::new(vault),
             settings,
             views: Mutex::default(),
+            drafts: Mutex::default(),
             executed: Mutex::new(Rate::new(MAX_REQUESTS)),
             attempted: Mutex::new(Rate::new(MAX_ATTEMPTS)),
             stats: Mutex::default(),
@@ -215,6 +219,14 @@ impl Desk {
         }
     }
 
+    /// A run has ended: what of it was not kept goes, with the views of it.
+    pub async fn settle(&self, run: &str) {
+        let (vault, gone) = (self.vault.clone(), run.to_owned());
+        // A panic in it would have been told already.
+        let _ = tokio::task::spawn_blocking(move || vault.settle(&gone)).await;
+        self.end_drafts(run);
+    }
+
     /// As long as it lives, so does the hold on its folder.
     #[must_use]
     pub fn holding(self, hold: Flock<OwnedFd>) -> Self {
@@ -242,18 +254,22 @@ impl Desk {
         *locked(&self.stats)
     }
 
-    /// Answers the console. `gone` is cancelled when nobody waits for the answer any more; what is
+    /// Answers the console; `content` is the file that came beside. `gone` is cancelled when nobody waits for the answer any more; what is
     /// under way then ends in order.
     pub async fn answer<S: Starter>(
         &self,
         servers: &Arc<Servers<S>>,
         ask: AppAsk,
+        content: Option<Content>,
         gone: CancellationToken,
     ) -> Answered {
         let AppAsk { claim, act } = ask;
         if self.is_left() {
             let refused = Stop::Refused(closed());
             return Answered::Json(self.told(Err(refused)));
+        }
+        if let Some(draft) = self.claimed_draft(&claim) {
+            return self.answer_of_draft(servers, draft, &act);
         }
         let result = match act {
             Act::Html => match self.page(&claim).await {
@@ -296,11 +312,22 @@ impl Desk {
                 }
                 Err(refusal) => Err(refusal.into()),
             },
+            Act::Hand {
+                view,
+                capability,
+                file,
+            } => match self.admit(&claim, &view, &capability) {
+                Ok((manifest, life)) => {
+                    let taking = self.take(servers, (&manifest, &life), (&view, &file), content);
+                    while_waited_for(taking, &gone, &life).await
+                }
+                Err(refusal) => Err(refusal.into()),
+            },
         };
         Answered::Json(self.told(result))
     }
 
-    fn told(&self, result: Result<Value, Stop>) -> AppAnswer {
+    pub(super) fn told(&self, result: Result<Value, Stop>) -> AppAnswer {
         match result {
             Ok(result) => AppAnswer::Done { result },
             Err(Stop::Confirm(confirmation)) => {
@@ -321,7 +348,7 @@ impl Desk {
     /// Ownership: the record is the one that the message names, in every respect. Another's is
     /// told apart from none only after that much of it was known.
     fn owned(&self, claim: &Claim) -> Result<Card, Refusal> {
-        let card = self.vault.kept(&claim.invocation);
+        let card = self.vault.found(&claim.invocation);
         let card = card.ok_or(VaultError::Missing)?;
         let same = card.delivery == claim.delivery
             && card.run == claim.run
@@ -411,22 +438,36 @@ impl Desk {
         let (card, manifest) = self.record(claim)?;
         let (vault, id) = (self.vault.clone(), card.id.clone());
         let state = blocking(move || vault.state(&id, now_ms())).await??;
+        let connected = self.is_connected(servers, &card, &manifest);
+        let record = self.record_of(servers, manifest, (state.input, state.result), connected);
+        let broken = |_| Refusal::new("app_missing", "The app can't be read.");
+        serde_json::to_value(record).map_err(broken)
+    }
+
+    /// What the console is told of an app: its grants as they are now, and without credentials
+    /// unless the configuration says otherwise.
+    pub(super) fn record_of<S: Starter>(
+        &self,
+        servers: &Arc<Servers<S>>,
+        manifest: Arc<Manifest>,
+        (input, result): (Value, Value),
+        connected: bool,
+    ) -> Record {
         let grant = self.granted(&manifest);
         let apps = servers
             .settings(&manifest.server)
             .and_then(|s| s.apps.clone());
         let exact = apps.as_ref().is_some_and(|apps| apps.exact_results);
         let (input, result, redacted) = if exact {
-            (state.input, state.result, false)
+            (input, result, false)
         } else {
-            let (input, one) = redact(state.input, grant.egress());
-            let (result, two) = redact(state.result, grant.egress());
+            let (input, one) = redact(input, grant.egress());
+            let (result, two) = redact(result, grant.egress());
             (input, result, one || two)
         };
-        let connected = self.is_connected(servers, &card, &manifest);
         let permissions = grant.permissions();
         let manifest = Arc::unwrap_or_clone(manifest);
-        let record = Record {
+        Record {
             invocation_id: manifest.id,
             connection_id: manifest.connection,
             server_name: manifest.server,
@@ -450,9 +491,8 @@ impl Desk {
             refused: grant.withheld,
             redacted,
             webrtc: apps.is_some_and(|apps| apps.webrtc),
-        };
-        let broken = |_| Refusal::new("app_missing", "The app can't be read.");
-        serde_json::to_value(record).map_err(broken)
+            draft: false,
+        }
     }
 
     async fn page(&self, claim: &Claim) -> Result<Vec<u8>, Refusal> {

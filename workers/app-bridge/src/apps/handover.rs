@@ -9,7 +9,7 @@
 //! those that still have runs.
 
 use super::desk::Desk;
-use super::vault::{Card, KEPT, Owner, Vault, VaultError};
+use super::vault::{CLOSED, Card, KEPT, Owner, Vault, VaultError};
 use nix::fcntl::Flock;
 use std::collections::HashSet;
 use std::io;
@@ -51,22 +51,23 @@ impl Vault {
         self.staging.share()
     }
 
-    /// What is known of an app that its run has kept. Of one whose run belongs to an earlier process
-    /// the folder is asked.
+    /// What is known of an app that can be shown: its run goes on here, or has kept it. Of one whose
+    /// run belongs to an earlier process the folder is asked.
     #[must_use]
-    pub fn kept(&self, id: &str) -> Option<Card> {
+    pub fn found(&self, id: &str) -> Option<Card> {
         let mut books = self.books();
         let owner = books.owners.get_mut(id)?;
-        if owner.pending && self.is_marked(owner) {
+        if owner.pending && self.is_marked(owner, KEPT) {
+            owner.card.closed |= self.is_marked(owner, CLOSED);
             owner.card.kept = true;
             owner.pending = false;
         }
-        Some(owner.card.clone()).filter(|card| card.kept)
+        (!owner.pending).then(|| owner.card.clone())
     }
 
-    fn is_marked(&self, owner: &Owner) -> bool {
+    fn is_marked(&self, owner: &Owner, mark: &str) -> bool {
         let folder = self.folder_of(owner);
-        folder.is_ok_and(|folder| matches!(folder.stat(KEPT), Ok(Some(_))))
+        folder.is_ok_and(|folder| matches!(folder.stat(mark), Ok(Some(_))))
     }
 
     /// Runs of earlier processes are over: what they have not kept goes. False while they are not.
@@ -83,14 +84,14 @@ impl Vault {
             pending.map(|owner| owner.card.id.clone()).collect()
         };
         for id in pending {
-            if self.kept(&id).is_some() {
+            if self.found(&id).is_some() {
                 continue;
             }
             if matches!(self.apps.stat(&id), Ok(None)) {
                 // Its process has removed it.
                 self.books().owners.remove(&id);
             } else {
-                self.remove(&id);
+                self.give_up(&id);
             }
         }
         Ok(true)
@@ -191,14 +192,14 @@ mod tests {
         old.leave();
         let behind = old.stay_behind().unwrap();
         let new = open(temp.path());
-        assert!(new.kept(&id(1)).is_some());
+        assert!(new.found(&id(1)).is_some());
         for n in [0, 2, 3, 4] {
-            assert!(new.kept(&id(n)).is_none(), "{n}");
+            assert!(new.found(&id(n)).is_none(), "{n}");
         }
         assert_eq!(new.usage().records, 5);
         assert!(!new.settle_earlier().unwrap());
         old.keep("run-0", &[id(0), id(2)]).unwrap();
-        assert!(new.kept(&id(0)).is_some() && new.kept(&id(4)).is_none());
+        assert!(new.found(&id(0)).is_some() && new.found(&id(4)).is_none());
         drop(behind);
         drop(old);
         assert!(new.settle_earlier().unwrap());
@@ -268,7 +269,7 @@ mod tests {
         first.keep("run-1", &[id(1)]).unwrap();
         drop(one);
         assert!(third.settle_earlier().unwrap());
-        assert!(third.kept(&id(1)).is_some() && third.kept(&id(2)).is_none());
+        assert!(third.found(&id(1)).is_some() && third.found(&id(2)).is_none());
         assert_eq!(third.usage().records, 1);
     }
 }

@@ -33,7 +33,7 @@ const STATE: &str = "state.json";
 /// The run that made it was about to commit: the reply names it.
 pub(super) const KEPT: &str = "kept";
 /// An operator took its rights away.
-const CLOSED: &str = "closed";
+pub(super) const CLOSED: &str = "closed";
 
 /// Where an operation is, for a test that changes something in just that moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +143,11 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    /// Something was done in its name.
+    fn has_acted(&self) -> bool {
+        self.logs.iter().any(Option::is_some)
+    }
+
     fn of(manifest: &Manifest, folder: FileId, bytes: u64) -> Self {
         Self {
             folder,
@@ -298,10 +303,14 @@ impl Vault {
         let mut books = self.books();
         // While runs of an earlier process go on, nobody knows yet what they keep.
         let alone = self.staging.hold()?.is_some();
+        let mut given_up = Vec::new();
         for name in self.apps.names(2 * MAX_RECORDS)? {
             match self.inspect(&name) {
                 // The run that made it never got to its commit.
-                Ok(owner) if (alone && !owner.card.kept) || owner.card.expires_at <= now => {
+                Ok(owner)
+                    if (alone && !owner.card.kept && !owner.has_acted())
+                        || owner.card.expires_at <= now =>
+                {
                     if let Err(e) = self.remove_folder(&name) {
                         tracing::warn!(app = name, "an old app could not be removed: {e}");
                         books.quarantine(&name);
@@ -310,6 +319,9 @@ impl Vault {
                 Ok(mut owner) => {
                     // Within one app the current log is the youngest; between apps nobody knows.
                     owner.pending = !owner.card.kept;
+                    if alone && owner.pending {
+                        given_up.push(name.clone());
+                    }
                     for log in owner.logs.iter_mut().rev().flatten() {
                         books.age += 1;
                         log.age = books.age;
@@ -322,6 +334,8 @@ impl Vault {
                 }
             }
         }
+        drop(books);
+        given_up.iter().for_each(|id| self.give_up(id));
         Ok(())
     }
 
@@ -360,7 +374,8 @@ impl Vault {
         Ok(owner)
     }
 
-    /// Writes a record down. Nobody finds it until [`Vault::keep`].
+    /// Writes a record down. It can be shown as long as its run goes on, and after it once the run
+    /// has kept it ([`Vault::keep`]).
     ///
     /// # Errors
     /// [`VaultError::TooLarge`], [`VaultError::Full`], or the disk's; nothing is left then.
@@ -435,7 +450,7 @@ impl Vault {
             .collect::<Result<Vec<()>, _>>();
         let failed = marked.is_err();
         for id in own.iter().filter(|id| failed || !ids.contains(id)) {
-            self.remove(id);
+            self.give_up(id);
         }
         marked.map(|_| ())
     }
@@ -444,8 +459,19 @@ impl Vault {
     pub fn settle(&self, run: &str) {
         for id in self.of_run(run) {
             if self.card(&id).is_some_and(|card| !card.kept) {
-                self.remove(&id);
+                self.give_up(&id);
             }
+        }
+    }
+
+    /// The run of an app does without it: it goes. What was done in its name stays on record, and
+    /// the app with it, without rights.
+    pub(super) fn give_up(&self, id: &str) {
+        let acted = self.books().owners.get(id).is_some_and(Owner::has_acted);
+        // In this order: after a crash in between it has no rights and is given up again.
+        let put_away = || self.mark(id, CLOSED).and_then(|()| self.mark(id, KEPT));
+        if !acted || put_away().is_err() {
+            self.remove(id);
         }
     }
 
@@ -467,7 +493,7 @@ impl Vault {
             Err(e) => return Err(e.into()),
         }
         match mark {
-            KEPT => owner.card.kept = true,
+            KEPT => (owner.card.kept, owner.pending) = (true, false),
             _ => owner.card.closed = true,
         }
         Ok(())

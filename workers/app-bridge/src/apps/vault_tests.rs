@@ -1,7 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::apps::audit::{Method, Phase};
 use crate::apps::manifest::tests::sample;
+use jiff::Timestamp;
 use serde_json::json;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -115,6 +117,47 @@ fn what_is_not_kept_goes_with_its_run_or_with_the_next_start() {
     // A run that fails after all takes back what it kept.
     vault.keep("run-1", &[]).unwrap();
     assert_eq!(vault.usage().records, 0);
+}
+
+#[test]
+fn what_was_done_in_the_name_of_an_app_that_its_run_drops_stays_on_record() {
+    let temp = tempfile::tempdir().unwrap();
+    let act = |vault: &Arc<Vault>, n: usize| {
+        vault
+            .begin(
+                &id(n),
+                Method::Call,
+                Phase::Confirmed,
+                Timestamp::UNIX_EPOCH,
+                &|_| false,
+            )
+            .unwrap()
+            .complete(Timestamp::UNIX_EPOCH)
+            .unwrap();
+    };
+    let vault = Arc::new(Vault::open(folder(temp.path()), 1_000).unwrap());
+    // By a run that fails, one that does without it, and one that dies.
+    for n in [1, 3, 5, 7] {
+        vault.publish(&app(n, "<p>"), 1_000).unwrap();
+        assert!(vault.found(&id(n)).is_some_and(|card| !card.kept));
+    }
+    vault.publish(&app(2, "<p>"), 1_000).unwrap();
+    vault.publish(&app(4, "<p>"), 1_000).unwrap();
+    for n in [1, 3, 2] {
+        act(&vault, n);
+    }
+    vault.keep("run-1", &[id(3)]).unwrap();
+    vault.settle("run-1");
+    let stands = |vault: &Vault, n: usize| vault.card(&id(n)).map(|card| (card.kept, card.closed));
+    assert_eq!(stands(&vault, 1), Some((true, true)));
+    assert_eq!(stands(&vault, 3), Some((true, false)));
+    assert_eq!((stands(&vault, 5), stands(&vault, 7)), (None, None));
+    drop(vault);
+    let vault = Vault::open(folder(temp.path()), 1_000).unwrap();
+    assert_eq!(stands(&vault, 1), Some((true, true)));
+    assert_eq!(stands(&vault, 2), Some((true, true)));
+    assert_eq!(stands(&vault, 4), None);
+    assert_eq!(vault.log(&id(2)).unwrap().len(), 2);
 }
 
 #[test]

@@ -185,6 +185,7 @@ pub fn server() -> McpServerSettings {
         transport: McpTransport::Stdio,
         shared: false,
         per_run: false,
+        context: false,
         claims: false,
         apps: Some(ServerApps {
             exact_results: false,
@@ -223,6 +224,19 @@ pub struct Bench {
     pub stage: Stage,
     pub servers: Arc<Servers<Stage>>,
     pub desk: Arc<Desk>,
+}
+
+/// What a message of this run says of a part.
+pub fn claim_of(scope: &RunScope, part: &ReplyPart) -> Claim {
+    let ReplyPart::McpApp { connection_id, .. } = part else {
+        panic!("{part:?}")
+    };
+    Claim {
+        invocation: part.id().to_owned(),
+        connection: connection_id.clone(),
+        delivery: scope.delivery.as_str().to_owned(),
+        run: scope.run.as_str().to_owned(),
+    }
 }
 
 pub fn bench() -> Bench {
@@ -282,6 +296,16 @@ impl Bench {
 
     /// The part of a call's result in this run.
     pub async fn capture(&self, scope: &RunScope, tool: &str) -> Option<ReplyPart> {
+        self.capture_drafted(scope, tool, None).await
+    }
+
+    /// The same, of a call that has a draft.
+    pub async fn capture_drafted(
+        &self,
+        scope: &RunScope,
+        tool: &str,
+        draft: Option<&str>,
+    ) -> Option<ReplyPart> {
         let (request, ..) = call_with(tool, json!({ "n": 1 }));
         let arguments = request.arguments.clone();
         let called = self.servers.call_raw(scope, "s", request).await;
@@ -294,7 +318,10 @@ impl Bench {
             connection: &connection,
             result: &result,
         };
-        self.desk.capture(shown).await.map(|part| *part)
+        let run = scope.run.as_str();
+        let draft = draft.and_then(|draft| self.desk.find_draft(run, draft));
+        let part = self.desk.capture_drafted(shown, draft).await;
+        part.map(|part| *part)
     }
 
     /// An app of a run that was committed.
@@ -342,7 +369,7 @@ impl Bench {
     pub async fn act_until(&self, claim: &Claim, act: Act, gone: CancellationToken) -> AppAnswer {
         let claim = claim.clone();
         let ask = AppAsk { claim, act };
-        match self.desk.answer(&self.servers, ask, gone).await {
+        match self.desk.answer(&self.servers, ask, None, gone).await {
             Answered::Json(answer) => answer,
             Answered::Page(page) => AppAnswer::Done {
                 result: String::from_utf8(page).unwrap().into(),

@@ -4,10 +4,10 @@
  * A test defines an app by name, and a message that begins with `app NAME` has it in its answer.
  */
 
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
-import type { AppPart, AppRecord, Confirmation, Decision } from "../src/api/types.ts";
+import type { AppPart, AppRecord, Confirmation, Decision, FilePart } from "../src/api/types.ts";
 import { link } from "../src/apps/link.ts";
 import { preview } from "../src/apps/preview.ts";
 
@@ -43,12 +43,25 @@ interface View {
   context: string | null;
   lastMessage: number;
   waiting: Map<string, { method: string; params: Record<string, unknown>; grant: string }>;
+  /** Files whose bytes are yet to come. */
+  expected: Map<string, Offered>;
+}
+
+interface Offered {
+  name: string;
+  mediaType: string;
+  bytes: number;
 }
 
 interface Stored {
   part: AppPart;
   definition: AppDefinition;
+  /** Where its call stands. */
+  call?: Partial<AppRecord>;
+  files: { part: FilePart; content: Buffer }[];
 }
+
+const MAX_FILE = 20 * 1024 * 1024;
 
 const refuse = (status: number, code: string, message: string, more: object = {}): Answer => ({ status, body: { error: { code, message, ...more } } });
 
@@ -73,25 +86,38 @@ export class MockApps {
   parts(prompt: string, message: string): AppPart[] {
     const [first, ...names] = prompt.trim().split(/\s+/);
     if (first !== "app") return [];
-    return names.flatMap((name, at) => {
-      const definition = this.definitions.get(name);
-      if (definition === undefined) return [];
-      const id = `a${at + 1}`;
-      const part: AppPart = {
-        type: "mcp_app",
-        messageId: message,
-        id,
-        invocationId: randomUUID(),
-        connectionId: randomUUID(),
-        serverName: definition.record?.serverName ?? "mock",
-        toolName: definition.record?.toolName ?? name,
-        resourceUri: `ui://mock/${name}`,
-        title: definition.record?.title ?? `The ${name}`,
-        expiresAt: Date.now() + 86_400_000,
-      };
-      this.stored.set(`${message}/${id}`, { part, definition });
-      return [part];
-    });
+    return names.flatMap((name, at) => (this.definitions.has(name) ? [this.make(name, message, `a${at + 1}`)] : []));
+  }
+
+  /** Stores an app of this definition for a message. */
+  make(name: string, message: string, id = "a1"): AppPart {
+    const definition = this.definitions.get(name);
+    if (definition === undefined) throw new Error(`no app is called ${name}`);
+    const part: AppPart = {
+      type: "mcp_app",
+      messageId: message,
+      id,
+      invocationId: randomUUID(),
+      connectionId: randomUUID(),
+      serverName: definition.record?.serverName ?? "mock",
+      toolName: definition.record?.toolName ?? name,
+      resourceUri: `ui://mock/${name}`,
+      title: definition.record?.title ?? `The ${name}`,
+      expiresAt: Date.now() + 86_400_000,
+    };
+    this.stored.set(`${message}/${id}`, { part, definition, files: [] });
+    return part;
+  }
+
+  /** Where the call of an app stands. */
+  know(message: string, call: Partial<AppRecord>, id = "a1"): void {
+    const stored = this.stored.get(`${message}/${id}`);
+    if (stored !== undefined) stored.call = call;
+  }
+
+  /** The run of a message did not keep its app. */
+  drop(message: string, id = "a1"): void {
+    this.stored.delete(`${message}/${id}`);
   }
 
   /** What an app may not do any more. */
@@ -128,11 +154,25 @@ export class MockApps {
     return this.stored.get(`${message}/${id}`)?.definition.html ?? null;
   }
 
-  /** Everything below `/messages/M/apps/ID` but the document. */
-  async answer(method: string, message: string, id: string, rest: string[], capability: string | undefined, body: () => Promise<unknown>): Promise<Answer> {
+  /** A file of an app. */
+  file(message: string, id: string, file: string): { part: FilePart; content: Buffer } | undefined {
+    return this.stored.get(`${message}/${id}`)?.files.find((one) => one.part.id === file);
+  }
+
+  /** Everything below `/messages/M/apps/ID` but the document and contents of files. */
+  async answer(
+    method: string,
+    message: string,
+    id: string,
+    rest: string[],
+    capability: string | undefined,
+    body: () => Promise<unknown>,
+    content: () => Promise<Buffer>,
+  ): Promise<Answer> {
     const app = this.stored.get(`${message}/${id}`);
     if (app === undefined) return refuse(404, "app_missing", "There is no such app.");
     if (method === "GET" && rest.length === 0) return { status: 200, body: this.record(app) };
+    if (method === "GET" && rest.join("/") === "files") return { status: 200, body: { files: app.files.map(({ part }) => part) } };
     if (method === "POST" && rest.join("/") === "views") {
       const view: View = {
         id: randomUUID(),
@@ -142,6 +182,7 @@ export class MockApps {
         context: null,
         lastMessage: 0,
         waiting: new Map(),
+        expected: new Map(),
       };
       this.views.set(view.id, view);
       return { status: 201, body: { view: view.id, capability: view.capability, connected: app.definition.gone !== true } };
@@ -171,10 +212,20 @@ export class MockApps {
       if (decision === "view") view.granted.add(waiting.grant);
       return this.execute(view, waiting.method, waiting.params);
     }
+    if (what === "PUT files") {
+      const offered = view.expected.get(rest[3] ?? "");
+      const bytes = await content();
+      view.expected.delete(rest[3] ?? "");
+      if (offered?.bytes !== bytes.length) return refuse(400, "app_request_invalid", "These are not the bytes that were offered.");
+      const sum = createHash("sha256").update(bytes).digest("hex");
+      const part: FilePart = { type: "attachment", messageId: message, app: id, id: randomUUID(), ...offered, sha256: sum, integrityId: `sha256:${sum}`, expiresAt: Date.now() + 86_400_000 };
+      app.files.unshift({ part, content: bytes });
+      return { status: 201, body: { file: part } };
+    }
     return refuse(404, "not_found", "There is no such address.");
   }
 
-  private record({ part, definition }: Stored): AppRecord {
+  private record({ part, definition, call }: Stored): AppRecord {
     return {
       ...part,
       connected: definition.gone !== true,
@@ -189,6 +240,7 @@ export class MockApps {
       redacted: false,
       webrtc: true,
       ...definition.record,
+      ...call,
     };
   }
 
@@ -229,9 +281,10 @@ export class MockApps {
         return this.execute(view, method, params);
       }
       case "ui/download-file": {
-        const files = embedded(params);
-        if (files === null) return refuse(400, "app_request_invalid", "Only embedded files can be saved.");
-        return ask("download", randomUUID(), { files: files.map(({ name, bytes }) => ({ name, bytes })) }, "") ?? this.execute(view, method, params);
+        const files = offered(params);
+        if (files === null) return refuse(400, "app_request_invalid", "One to ten files are handed over at once.");
+        if (files.some(({ bytes }) => bytes > MAX_FILE)) return refuse(413, "app_request_too_large", "A file has at most 20 MiB.");
+        return ask("download", randomUUID(), { files: files.map(({ name, bytes }) => ({ name, bytes })) }, String(params["head"] ?? "")) ?? this.execute(view, method, params);
       }
       default:
         return refuse(400, "app_request_invalid", "There is no such request.");
@@ -259,19 +312,24 @@ export class MockApps {
         return ok({ kept: true, text: view.context });
       case "ui/message":
         return ok({ text: ((params["content"] ?? []) as { text: string }[]).map((block) => block.text).join("\n") });
-      default:
-        return ok({ files: embedded(params) });
+      default: {
+        const files = (offered(params) ?? []).map((one) => {
+          const file = randomUUID();
+          view.expected.set(file, one);
+          return { file, name: one.name, bytes: one.bytes };
+        });
+        return ok({ files });
+      }
     }
   }
 }
 
 /** The files of a `ui/download-file`. */
-function embedded(params: Record<string, unknown>): { name: string; mediaType: string; bytes: number; data: string }[] | null {
-  const contents = Array.isArray(params["contents"]) ? (params["contents"] as { type: string; resource?: Record<string, string> }[]) : [];
-  if (contents.length === 0 || contents.some((one) => one.type !== "resource")) return null;
-  return contents.map(({ resource = {} }) => {
-    const content = resource["blob"] === undefined ? Buffer.from(resource["text"] ?? "") : Buffer.from(resource["blob"], "base64");
-    const name = (resource["uri"] ?? "").split("/").at(-1) ?? "";
-    return { name: name === "" ? "file" : name, mediaType: resource["mimeType"] ?? "application/octet-stream", bytes: content.length, data: content.toString("base64") };
+function offered(params: Record<string, unknown>): Offered[] | null {
+  const files = Array.isArray(params["files"]) ? (params["files"] as { uri?: string; mimeType?: string; bytes?: number }[]) : [];
+  if (files.length === 0 || files.length > 10 || files.some(({ bytes }) => typeof bytes !== "number")) return null;
+  return files.map(({ uri = "", mimeType = "", bytes = 0 }) => {
+    const name = uri.split("/").at(-1) ?? "";
+    return { name: name === "" ? "file" : name, mediaType: mimeType === "" ? "application/octet-stream" : mimeType, bytes };
   });
 }

@@ -247,6 +247,9 @@ export function script(prompt: string, message: string, at: number): Script {
       const activity: Activity = { id: "b1", kind: "status", name: "background_work", arguments: JSON.stringify([id]), text: "Work goes on in the background.", startedAt: at, endedAt: at };
       return { ...plain, frames: [...words("I have started it.", 5), { after: 5, frame: { type: "event", activity } }] };
     }
+    case "driven":
+      // A test tells what comes.
+      return { ...plain, end: "never" };
     case "fail":
       return {
         ...plain,

@@ -383,8 +383,19 @@ export class Mock {
       response.writeHead(200, { "content-type": "text/plain; charset=utf-8", "content-security-policy": "sandbox; default-src 'none'", "cache-control": "private, no-store" });
       return void response.end(html);
     }
+    if (method === "GET" && rest[0] === "files" && rest[1] !== undefined) {
+      const file = this.apps.file(message, id, rest[1]);
+      if (file === undefined) throw new Refusal(404, "artifact_missing", "There is no such file.");
+      response.writeHead(200, {
+        "content-type": "application/octet-stream",
+        "content-disposition": `attachment; filename*=UTF-8''${encodeURIComponent(file.part.name)}`,
+        "content-length": file.content.length,
+        "cache-control": "private, no-store",
+      });
+      return void response.end(file.content);
+    }
     const capability = request.headers["x-mono-app-capability"];
-    const { status, body: value } = await this.apps.answer(method, message, id, rest, Array.isArray(capability) ? capability[0] : capability, () => body(request, MAX_APP_BODY));
+    const { status, body: value } = await this.apps.answer(method, message, id, rest, Array.isArray(capability) ? capability[0] : capability, () => body(request, MAX_APP_BODY), () => read(request, MAX_UPLOAD));
     send(response, status, value);
   }
 
@@ -528,6 +539,27 @@ export class Mock {
     };
     reply.stop = () => clearTimeout(timer);
     timer = setTimeout(run, plan.frames[0]?.after ?? 0);
+  }
+
+  private driven(message: string): [string, Reply] {
+    for (const [id, entry] of this.threads) {
+      const reply = entry.replies.get(message);
+      if (reply !== undefined) return [id, reply];
+    }
+    throw new Error(`there is no reply ${message}`);
+  }
+
+  /** A frame of an answer that a test writes itself. */
+  tell(message: string, frame: Frame): void {
+    this.push(this.driven(message)[1], frame);
+  }
+
+  /** The end of one. */
+  finish(message: string, parts: Message["parts"], failure?: Failure): void {
+    const [id, reply] = this.driven(message);
+    reply.message.parts = parts;
+    if (failure !== undefined) reply.message.failure = failure;
+    this.settle(id, reply, failure === undefined ? "succeeded" : "failed");
   }
 
   private push(reply: Reply, frame: Frame): void {

@@ -5,14 +5,15 @@
 use super::error::ApiError;
 use super::hints::{Hint, Hints};
 use super::keeper::{self, Keeper};
+use super::turns::Turns;
 use axum::body::Body as HttpBody;
 use axum::response::{IntoResponse, Response};
 use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use ipc_proto::Body;
 use ipc_proto::apps::{
-    Act, AppAnswer, AppAsk, Claim, Decision, MAX_ANSWER, MAX_DOWNLOAD, MAX_HTML, MAX_MESSAGE_CHARS,
-    MAX_REQUEST, MAX_RESULT, MEDIA_TYPE, REVISIONS,
+    Act, AppAnswer, AppAsk, Claim, Decision, MAX_ANSWER, MAX_FILE, MAX_HTML, MAX_MESSAGE_CHARS,
+    MAX_PARAMS, MAX_REQUEST, MAX_RESULT, MEDIA_TYPE, REVISIONS,
 };
 use ipc_proto::channel::CallError;
 use ipc_proto::console::{Ask, Found};
@@ -21,15 +22,16 @@ use ipc_proto::reply::ReplyPart;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long the app-bridge may take: a listing, a call and its withdrawal.
-const WITHIN: Duration = Duration::from_secs(60);
+pub(super) const WITHIN: Duration = Duration::from_secs(60);
 /// Where the callback capability comes.
 const CAPABILITY: &str = "x-mono-app-capability";
-/// Largest body of a request: what an app may hand over, and what is around it.
-pub const MAX_BODY: usize = MAX_DOWNLOAD + 4096;
+/// Largest body of a request: what an app may ask, and what is around it.
+pub const MAX_BODY: usize = MAX_PARAMS + 4096;
 /// Views whose context is kept at once; the oldest gives way.
 const MAX_KEPT: usize = 256;
 
@@ -55,8 +57,9 @@ struct Contexts {
 /// What the routes of apps need.
 #[derive(Debug)]
 pub struct Apps {
-    keeper: Arc<Keeper>,
+    pub(super) keeper: Arc<Keeper>,
     hints: Arc<Hints>,
+    turns: Arc<Turns>,
     contexts: Mutex<Contexts>,
 }
 
@@ -73,8 +76,8 @@ struct DecisionWish {
 }
 
 /// A message's app.
-struct Shown {
-    claim: Claim,
+pub(super) struct Shown {
+    pub(super) claim: Claim,
     thread: String,
     part: ReplyPart,
 }
@@ -91,9 +94,16 @@ pub fn capabilities(shows_apps: bool) -> Value {
         "mimeTypes": [MEDIA_TYPE],
         "limits": {
             "requestBytes": MAX_REQUEST, "resultBytes": MAX_RESULT, "htmlBytes": MAX_HTML,
-            "downloadBytes": MAX_DOWNLOAD, "messageChars": MAX_MESSAGE_CHARS,
+            "downloadBytes": MAX_FILE, "messageChars": MAX_MESSAGE_CHARS,
         },
     })
+}
+
+/// The callback capability that a request brings.
+#[must_use]
+pub fn capability(headers: &HeaderMap) -> String {
+    let capability = headers.get(CAPABILITY).and_then(|v| v.to_str().ok());
+    capability.unwrap_or_default().to_owned()
 }
 
 /// The status of a code of facts 5.2.
@@ -110,7 +120,8 @@ fn status(code: &str) -> u16 {
         "app_confirmation_required" | "app_audit_incomplete" => 409,
         "app_rate_limited" => 429,
         "app_connection_closed" => 410,
-        "app_audit_failed" => 507,
+        "app_audit_failed" | "artifact_publish_failed" | "reply_part_too_large" => 507,
+        "unavailable" => 503,
         "app_timeout" => 504,
         _ => 500,
     }
@@ -125,7 +136,7 @@ fn invalid(e: &serde_json::Error) -> ApiError {
     ApiError::new(400, "app_request_invalid", message)
 }
 
-fn answer(status: u16, value: &Value) -> Response {
+pub(super) fn answer(status: u16, value: &Value) -> Response {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = [(CONTENT_TYPE, "application/json")];
     (status, headers, HttpBody::from(value.to_string())).into_response()
@@ -134,10 +145,11 @@ fn answer(status: u16, value: &Value) -> Response {
 impl Apps {
     /// None yet.
     #[must_use]
-    pub fn new(keeper: Arc<Keeper>, hints: Arc<Hints>) -> Self {
+    pub fn new(keeper: Arc<Keeper>, hints: Arc<Hints>, turns: Arc<Turns>) -> Self {
         Self {
             keeper,
             hints,
+            turns,
             contexts: Mutex::default(),
         }
     }
@@ -155,8 +167,7 @@ impl Apps {
         body: &[u8],
     ) -> Result<Response, ApiError> {
         let shown = self.shown(message, part).await?;
-        let capability = headers.get(CAPABILITY).and_then(|v| v.to_str().ok());
-        let capability = capability.unwrap_or_default().to_owned();
+        let capability = capability(headers);
         match (method, rest) {
             ("GET", []) => {
                 let record = self.ask(&shown, Act::Show).await?;
@@ -210,7 +221,14 @@ impl Apps {
     }
 
     /// The app of a message: no other message's, and in no other thread's name.
-    async fn shown(&self, message: &str, part: &str) -> Result<Shown, ApiError> {
+    pub(super) async fn shown(&self, message: &str, part: &str) -> Result<Shown, ApiError> {
+        // An answer that is being written is ahead of what is stored of it.
+        let live = self.turns.of_reply(message);
+        if let Some((thread, (run, part))) =
+            live.and_then(|turn| Some((turn.thread.clone(), turn.app(part)?)))
+        {
+            return shown_of(thread, run, part);
+        }
         let ask = Ask::ShowMessage {
             id: message.to_owned(),
         };
@@ -220,35 +238,27 @@ impl Apps {
         })?;
         let mut parts = found.message.parts.into_iter();
         let part = parts.find(|own| matches!(own, ReplyPart::McpApp { id, .. } if id == part));
-        let part = part.ok_or_else(missing)?;
-        let ReplyPart::McpApp {
-            invocation_id,
-            connection_id,
-            ..
-        } = &part
-        else {
-            return Err(missing());
-        };
-        let claim = Claim {
-            invocation: invocation_id.clone(),
-            connection: connection_id.clone(),
-            delivery: format!("web:{}", found.thread),
-            run: found.message.run_id.ok_or_else(missing)?,
-        };
-        Ok(Shown {
-            claim,
-            thread: found.thread,
-            part,
-        })
+        let run = found.message.run_id.ok_or_else(missing)?;
+        shown_of(found.thread, run, part.ok_or_else(missing)?)
     }
 
     async fn call(&self, shown: &Shown, act: Act) -> Result<(Reply, Vec<u8>), ApiError> {
-        let unavailable = || ApiError::unavailable("app-bridge");
         let claim = shown.claim.clone();
-        let (ask, fd) = Body::pack_json(&AppAsk { claim, act }).map_err(|_| unavailable())?;
+        let packed = Body::pack_json(&AppAsk { claim, act });
+        let (ask, fd) = packed.map_err(|_| ApiError::unavailable("app-bridge"))?;
         let fds: Vec<_> = fd.into_iter().collect();
+        self.asked(&Request::App { ask }, &fds).await
+    }
+
+    /// What the app-bridge answers, and the bytes of it.
+    pub(super) async fn asked(
+        &self,
+        request: &Request,
+        fds: &[OwnedFd],
+    ) -> Result<(Reply, Vec<u8>), ApiError> {
+        let unavailable = || ApiError::unavailable("app-bridge");
         let client = keeper::serving(&self.keeper.bridge).await?;
-        let (reply, mut fds) = match client.call(&Request::App { ask }, &fds, WITHIN).await {
+        let (reply, mut fds) = match client.call(request, fds, WITHIN).await {
             Ok(answer) => answer,
             Err(CallError::Fault(fault)) if fault.code == "not_enabled" => {
                 let message = "Apps are not shown at the moment. Try again.";
@@ -310,7 +320,7 @@ impl Apps {
     }
 
     /// The answer as the page gets it.
-    fn told(
+    pub(super) fn told(
         &self,
         shown: &Shown,
         told: AppAnswer,
@@ -389,6 +399,29 @@ impl Apps {
     }
 }
 
+/// The app of a thread's message, and in whose name it is asked for.
+fn shown_of(thread: String, run: String, part: ReplyPart) -> Result<Shown, ApiError> {
+    let ReplyPart::McpApp {
+        invocation_id,
+        connection_id,
+        ..
+    } = &part
+    else {
+        return Err(missing());
+    };
+    let claim = Claim {
+        invocation: invocation_id.clone(),
+        connection: connection_id.clone(),
+        delivery: format!("web:{thread}"),
+        run,
+    };
+    Ok(Shown {
+        claim,
+        thread,
+        part,
+    })
+}
+
 /// Said so that nobody takes it for the person's own words.
 fn told_to_model(kept: &Kept) -> String {
     format!(
@@ -428,7 +461,10 @@ mod tests {
     }
 
     fn apps() -> Apps {
-        Apps::new(Arc::default(), Arc::default())
+        let (keeper, hints) = (Arc::<Keeper>::default(), Arc::<Hints>::default());
+        let (runs, _) = crate::runs::tests::Fake::new();
+        let turns = Turns::new(keeper.clone(), runs, hints.clone());
+        Apps::new(keeper, hints, turns)
     }
 
     #[test]
@@ -450,6 +486,9 @@ mod tests {
             ("app_rate_limited", 429),
             ("app_connection_closed", 410),
             ("app_audit_failed", 507),
+            ("artifact_publish_failed", 507),
+            ("reply_part_too_large", 507),
+            ("unavailable", 503),
             ("app_timeout", 504),
             ("app_result_too_large", 500),
             ("app_tool_failed", 500),

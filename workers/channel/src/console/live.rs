@@ -3,7 +3,8 @@
 //! Frames are numbered, so a page that comes late or again gets what it missed. The log is bounded:
 //! who has fallen behind its beginning gets the whole state instead. No I/O; time is an argument.
 
-use crate::runs::{Failure as RunFailure, Finished};
+use super::views::Views;
+use crate::runs::{Early, Failure as RunFailure, Finished};
 use ipc_proto::console::{
     Activity, ActivityKind, Failure, MAX_ACTIVITY, MAX_ACTIVITY_TEXT, MAX_TEXT, Message, Standing,
 };
@@ -11,6 +12,7 @@ use ipc_proto::edges::egress::ProviderStage;
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::operator_frames::{Frame, Step};
 use ipc_proto::reply::{MAX_PARTS, ReplyPart};
+use ipc_proto::request_context::ProgressState;
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, VecDeque};
 
@@ -43,6 +45,8 @@ pub struct Live {
     /// Call ids of the model, and under which id each is told.
     calls: HashMap<String, String>,
     steps: u64,
+    /// Apps that are shown before the answer is whole.
+    views: Views,
     /// The thought that goes on, and its length when it was last told.
     thought: Option<(String, usize)>,
     log: VecDeque<Numbered>,
@@ -61,7 +65,7 @@ fn bounded(text: &str) -> (String, bool) {
     (kept.to_owned(), kept.len() < text.len())
 }
 
-fn object(value: Value) -> Map<String, Value> {
+pub(super) fn object(value: Value) -> Map<String, Value> {
     match value {
         Value::Object(object) => object,
         _ => Map::new(),
@@ -76,6 +80,7 @@ impl Live {
             message,
             calls: HashMap::new(),
             steps: 0,
+            views: Views::default(),
             thought: None,
             log: VecDeque::new(),
             log_bytes: 0,
@@ -136,7 +141,9 @@ impl Live {
         if after.saturating_add(1) < first || after > self.last {
             return self.whole();
         }
-        let known = usize::try_from(after + 1 - first).unwrap_or(usize::MAX);
+        let known = self
+            .log
+            .partition_point(|frame| frame.number <= Some(after));
         self.log.iter().skip(known).take(most).cloned().collect()
     }
 
@@ -145,9 +152,11 @@ impl Live {
         let state = self.message.status.name().to_owned();
         let text = self.message.text.clone();
         let activity = self.message.activity.iter().cloned();
+        let apps = self.views.frames(&self.message.id);
         let frames = [Frame::Status { state }, Frame::Replace { text }]
             .into_iter()
             .chain(activity.map(|activity| Frame::Event(Step::Activity(activity))))
+            .chain(apps)
             .flat_map(Frame::fit);
         let mut out: Vec<Numbered> = frames
             .map(|frame| Numbered {
@@ -268,13 +277,91 @@ impl Live {
                     ..activity(own, ActivityKind::Warning, now)
                 });
             }
+            RunEvent::Posted {
+                server,
+                key,
+                message,
+                state,
+            } => self.posted(&server, &key, &message, state, now),
             RunEvent::Background { continuations } => {
                 let own = self.next_step("status");
                 let step = background(own, BackgroundWork::GoesOn, &continuations, now);
                 self.step(step);
             }
-            RunEvent::Part { .. } | RunEvent::Finish { .. } | RunEvent::Failed { .. } => {}
+            RunEvent::Part { .. }
+            | RunEvent::AppDraft { .. }
+            | RunEvent::AppInput { .. }
+            | RunEvent::AppCalled { .. }
+            | RunEvent::AppGone { .. }
+            | RunEvent::Finish { .. }
+            | RunEvent::Failed { .. } => {}
         }
+    }
+
+    /// Something of an app can be shown.
+    pub fn app(&mut self, early: Early) {
+        if !self.message.status.is_open() {
+            return;
+        }
+        let outdated = match &early {
+            Early::Input { id, .. } => self.views.told_input(id),
+            _ => None,
+        };
+        let Some(frame) = self.views.take(early, &self.message.id) else {
+            return;
+        };
+        // Of what was told as it came, the newest is enough for a page that comes late.
+        if let Some(outdated) = outdated {
+            self.forget(outdated);
+        }
+        let input = frame.input();
+        self.tell(frame);
+        if let Some(id) = input {
+            self.views.tell_input(&id, self.last);
+        }
+    }
+
+    fn forget(&mut self, number: u64) {
+        let at = self
+            .log
+            .binary_search_by_key(&Some(number), |frame| frame.number);
+        if let Some(frame) = at.ok().and_then(|at| self.log.remove(at)) {
+            self.log_bytes -= frame.data.len();
+        }
+    }
+
+    /// An app that the answer has, or will have.
+    #[must_use]
+    pub fn find_app(&self, id: &str) -> Option<&ReplyPart> {
+        let mut parts = self.views.parts().chain(&self.message.parts);
+        parts.find(|part| matches!(part, ReplyPart::McpApp { id: own, .. } if own == id))
+    }
+
+    /// A server tells of a piece of its work: a step of its own, which goes on with the same key.
+    fn posted(&mut self, server: &str, key: &str, message: &str, state: ProgressState, now: i64) {
+        // No id of a model's call has this form.
+        let piece = format!("progress\0{server}\0{key}");
+        let (text, truncated) = bounded(message);
+        let change = |step: &mut Activity| {
+            step.text = Some(text);
+            step.truncated = truncated;
+            step.is_error = state == ProgressState::Failed;
+            step.ended_at = (state != ProgressState::Running).then_some(now);
+        };
+        if self.calls.contains_key(&piece) {
+            return self.change(&piece, change);
+        }
+        let own = self.next_step("progress");
+        if self.calls.len() < OPEN_CALLS {
+            self.calls.insert(piece, own.clone());
+        }
+        let mut step = Activity {
+            name: Some("server_progress".to_owned()),
+            title: Some(short(server)),
+            ..activity(own, ActivityKind::Status, now)
+        };
+        change(&mut step);
+        self.step(step);
     }
 
     /// As much of a text as the message takes; marks it when that is not all.
@@ -372,6 +459,7 @@ impl Live {
     /// The run was committed. The answer is whole; it is told with [`Live::close`].
     pub fn succeed(&mut self, done: Finished, now: i64) {
         self.end_steps(now);
+        self.views.clear();
         let mut text = done.text;
         self.message.truncated = text.len() > MAX_TEXT;
         text.truncate(text.floor_char_boundary(MAX_TEXT));
@@ -386,6 +474,7 @@ impl Live {
     /// The run was not committed; what it had said stays.
     pub fn fail(&mut self, failure: RunFailure, now: i64) {
         self.end_steps(now);
+        self.views.clear();
         self.message.status = if failure.cancelled {
             Standing::Cancelled
         } else {
@@ -464,7 +553,8 @@ pub fn background(id: String, work: BackgroundWork, ids: &[String], now: i64) ->
 }
 
 /// A time of a part, in milliseconds.
-fn millis(at: Option<&str>) -> Option<i64> {
+#[must_use]
+pub fn millis(at: Option<&str>) -> Option<i64> {
     let at: Option<jiff::Timestamp> = at.and_then(|at| at.parse().ok());
     at.map(jiff::Timestamp::as_millisecond)
 }
@@ -473,7 +563,14 @@ fn millis(at: Option<&str>) -> Option<i64> {
 #[must_use]
 pub fn shown(message: &Message) -> Value {
     let mut value = serde_json::to_value(message).unwrap_or_default();
-    let parts = message.parts.iter().map(|part| match part {
+    let parts = message.parts.iter();
+    value["parts"] = parts.map(|part| shown_part(&message.id, part)).collect();
+    value
+}
+
+/// A part of this message as pages see it.
+pub(super) fn shown_part(message: &str, part: &ReplyPart) -> Value {
+    match part {
         ReplyPart::Attachment {
             id,
             name,
@@ -486,12 +583,12 @@ pub fn shown(message: &Message) -> Value {
             let expires = millis(expires_at.as_deref());
             let download = format!(
                 "/api/v1/messages/{}/attachments/{}?integrity={}",
-                escape(&message.id),
+                escape(message),
                 escape(id),
                 escape(integrity_id)
             );
             json!({
-                "type": "attachment", "messageId": message.id, "id": id, "name": name,
+                "type": "attachment", "messageId": message, "id": id, "name": name,
                 "mediaType": media_type, "bytes": size_bytes,
                 "sha256": integrity_id.strip_prefix("sha256:").unwrap_or(integrity_id),
                 "integrityId": integrity_id, "expiresAt": expires, "download": download,
@@ -499,22 +596,16 @@ pub fn shown(message: &Message) -> Value {
         }
         ReplyPart::McpApp { id, expires_at, .. } => {
             let mut app = serde_json::to_value(part).unwrap_or_default();
-            app["messageId"] = message.id.clone().into();
+            app["messageId"] = message.into();
             app["expiresAt"] = millis(expires_at.as_deref()).into();
-            let place = format!(
-                "/api/v1/messages/{}/apps/{}",
-                escape(&message.id),
-                escape(id)
-            );
+            let place = format!("/api/v1/messages/{}/apps/{}", escape(message), escape(id));
             app["app"] = place.into();
             app
         }
         ReplyPart::Failure {
             id, code, message, ..
         } => json!({ "type": "failure", "id": id, "code": code, "message": message }),
-    });
-    value["parts"] = parts.collect();
-    value
+    }
 }
 
 /// Percent-encoded for a path, a query or a header's extended value.

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::runs::tests::app;
 use ipc_proto::RunId;
 use ipc_proto::chat::Usage;
 use ipc_proto::console::Author;
@@ -57,6 +58,8 @@ struct Page {
     state: String,
     text: String,
     steps: Vec<Value>,
+    apps: Vec<Value>,
+    inputs: Vec<Value>,
     end: Option<Value>,
     seen: u64,
 }
@@ -77,6 +80,12 @@ impl Page {
                         None => self.steps.push(step.clone()),
                     }
                 }
+                "view" => {
+                    if !self.apps.contains(&data["part"]) {
+                        self.apps.push(data["part"].clone());
+                    }
+                }
+                "input" => self.inputs.push(data["arguments"].clone()),
                 "finish" => self.end = Some(data["message"].clone()),
                 other => panic!("{other}"),
             }
@@ -99,6 +108,47 @@ fn page(live: &Live) -> Page {
     let mut page = Page::default();
     page.follow(live);
     page
+}
+
+#[test]
+fn what_a_server_says_of_its_work_is_one_step_for_each_key() {
+    let mut live = live();
+    live.begin();
+    let mut post = |key: &str, message: &str, state, now| {
+        let (server, key, message) = ("work".into(), key.into(), message.into());
+        let event = RunEvent::Posted {
+            server,
+            key,
+            message,
+            state,
+        };
+        live.event(event, now);
+        page(&live).steps
+    };
+    post("a", "1 of 2", ProgressState::Running, 1);
+    post("b", "begun", ProgressState::Running, 2);
+    let steps = post("a", "2 of 2", ProgressState::Completed, 3);
+    assert_eq!(steps.len(), 2);
+    assert_eq!(
+        [
+            &steps[0]["name"],
+            &steps[0]["title"],
+            &steps[0]["text"],
+            &steps[0]["endedAt"]
+        ],
+        [
+            &json!("server_progress"),
+            &json!("work"),
+            &json!("2 of 2"),
+            &json!(3)
+        ]
+    );
+    assert_eq!(steps[1]["endedAt"], Value::Null);
+    let steps = post("b", "no disk", ProgressState::Failed, 4);
+    assert_eq!(
+        (&steps[1]["isError"], &steps[1]["endedAt"]),
+        (&json!(true), &json!(4))
+    );
 }
 
 #[test]
@@ -164,6 +214,129 @@ fn a_turn_is_told_from_waiting_to_its_end() {
             "expiresAt": 1000, "download": "/api/v1/messages/m/attachments/p?integrity=sha256%3A00",
         })
     );
+}
+
+#[test]
+fn an_app_is_told_as_soon_as_it_is_there_and_again_to_a_page_that_comes_late() {
+    for committed in [true, false] {
+        let mut live = live();
+        live.begin();
+        assert!(live.find_app("a").is_none());
+        let apps = [app("a"), app("b")];
+        for part in apps.iter().chain([&apps[0]]) {
+            live.app(Early::Whole(part.clone()));
+        }
+        let mut early = page(&live);
+        assert_eq!(early.apps.len(), 2, "{early:?}");
+        assert_eq!(early.apps[0]["app"], "/api/v1/messages/m/apps/a");
+        assert_eq!(live.find_app("b"), Some(&apps[1]));
+        // Nothing of it is kept with an answer that is not whole.
+        assert!(live.message().parts.is_empty());
+        let piece = "x".repeat(64 << 10);
+        for _ in 0..=LOG_BYTES / piece.len() {
+            live.event(
+                RunEvent::Replace {
+                    text: piece.clone(),
+                },
+                1,
+            );
+        }
+        assert_eq!(page(&live).apps, early.apps, "by the whole state");
+        if committed {
+            let done = Finished {
+                parts: serde_json::to_value(&apps).unwrap(),
+                ..Finished::default()
+            };
+            live.succeed(done, 3);
+        } else {
+            live.fail(RunFailure::new("worker_lost", "Gone."), 3);
+        }
+        let message = shown(live.message());
+        let parts = message["parts"].as_array().unwrap();
+        assert_eq!(live.find_app("a").is_some(), committed);
+        if committed {
+            assert_eq!(*parts, early.apps, "the same ones, in the same order");
+        } else {
+            assert!(parts.is_empty());
+        }
+        live.app(Early::Whole(app("c")));
+        assert!(live.find_app("c").is_none(), "too late");
+        live.close(message.clone());
+        early.follow(&live);
+        assert_eq!(early.end, Some(message));
+    }
+}
+
+#[test]
+fn an_app_is_told_stage_by_stage_and_of_its_input_the_newest_to_a_page_that_comes_late() {
+    let mut live = live();
+    live.begin();
+    let input = |live: &mut Live, id: &str, n: u32| {
+        live.app(Early::Input {
+            id: id.into(),
+            arguments: object(json!({ "n": n })),
+        });
+    };
+    input(&mut live, "a", 0);
+    live.app(Early::Draft(app("a")));
+    live.app(Early::Draft(app("b")));
+    let mut early = page(&live);
+    assert!(live.find_app("a").is_some() && early.inputs.is_empty());
+    for n in 1..=3 {
+        input(&mut live, "a", n);
+        input(&mut live, "b", 10 * n);
+        say(&mut live, "x");
+        early.follow(&live);
+    }
+    assert_eq!(early.inputs.len(), 6);
+    let told = |live: &Live| page(live).inputs;
+    assert_eq!(told(&live), [json!({ "n": 3 }), json!({ "n": 30 })]);
+    let stages = |page: &Page| -> Vec<Value> {
+        page.apps.iter().map(|part| part["stage"].clone()).collect()
+    };
+    live.app(Early::Called { id: "a".into() });
+    input(&mut live, "a", 9);
+    live.app(Early::Gone { id: "b".into() });
+    early.follow(&live);
+    assert_eq!(early.inputs.len(), 6, "none after the call");
+    live.app(Early::Whole(app("a")));
+    live.app(Early::Gone { id: "a".into() });
+    live.app(Early::Whole(app("a")));
+    early.follow(&live);
+    let all = [
+        json!("draft"),
+        json!("draft"),
+        json!("called"),
+        json!("gone"),
+        Value::Null,
+    ];
+    assert_eq!(stages(&early), all);
+    assert!(live.find_app("b").is_none());
+    // By the whole state: only what is there.
+    let piece = "x".repeat(64 << 10);
+    live.app(Early::Draft(app("c")));
+    input(&mut live, "c", 5);
+    for _ in 0..=LOG_BYTES / piece.len() {
+        live.event(
+            RunEvent::Replace {
+                text: piece.clone(),
+            },
+            1,
+        );
+    }
+    let late = page(&live);
+    assert_eq!(stages(&late), [Value::Null, json!("draft")]);
+    assert_eq!(late.inputs, [json!({ "n": 5 })]);
+}
+
+#[test]
+fn no_more_apps_are_told_early_than_an_answer_can_have() {
+    let mut live = live();
+    live.begin();
+    for n in 0..=MAX_PARTS {
+        live.app(Early::Whole(app(&n.to_string())));
+    }
+    assert_eq!(page(&live).apps.len(), MAX_PARTS);
 }
 
 #[test]

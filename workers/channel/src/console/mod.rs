@@ -2,6 +2,7 @@
 //!
 //! The wire is described in docs/protocols.md, the login in docs/security.md.
 
+mod app_files;
 pub mod apps;
 mod continuations;
 pub mod error;
@@ -23,6 +24,7 @@ pub mod streams;
 pub mod turn;
 pub mod turns;
 pub mod uploads;
+pub mod views;
 
 pub use guard::Names;
 pub use sessions::Sessions;

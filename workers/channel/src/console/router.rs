@@ -108,7 +108,7 @@ pub fn router(pieces: Pieces) -> Router {
         lookout,
         stopping,
     } = pieces;
-    let apps = apps::Apps::new(keeper.clone(), hints.clone());
+    let apps = apps::Apps::new(keeper.clone(), hints.clone(), turns.clone());
     let console = Console {
         apps,
         settings,
@@ -314,6 +314,36 @@ impl Console {
                 let integrity = parameter(parts, "integrity")
                     .ok_or_else(|| ApiError::invalid("\"integrity\" is missing."))?;
                 files::download(&self.keeper, &self.downloads, (message, part), &integrity).await
+            }
+            (
+                "PUT",
+                [
+                    "messages",
+                    message,
+                    "apps",
+                    part,
+                    "views",
+                    view,
+                    "files",
+                    file,
+                ],
+            ) => {
+                let capability = apps::capability(&parts.headers);
+                let (bytes, _held) = self
+                    .intake
+                    .read(&parts.headers, body, ipc_proto::apps::MAX_FILE)
+                    .await?;
+                let app = (*message, *part);
+                self.apps.hand(app, (view, file), capability, bytes).await
+            }
+            ("GET", ["messages", message, "apps", part, "files"]) => {
+                self.apps.files((message, part)).await
+            }
+            ("GET", ["messages", message, "apps", part, "files", id]) => {
+                let integrity = parameter(parts, "integrity")
+                    .ok_or_else(|| ApiError::invalid("\"integrity\" is missing."))?;
+                let app = (*message, *part);
+                self.apps.file(&self.downloads, app, id, &integrity).await
             }
             (method, ["messages", message, "apps", part, rest @ ..]) => {
                 let taken = match method {

@@ -3,6 +3,7 @@
 use super::live::{Live, Numbered};
 use ipc_proto::console::{Author, Message, Standing};
 use ipc_proto::edges::control::TurnInput;
+use ipc_proto::reply::ReplyPart;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Mutex as AsyncMutex, watch};
 use uuid::Uuid;
@@ -88,6 +89,14 @@ impl Turn {
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.live().message().status
+    }
+
+    /// An app of the answer so far, with the run that brought it.
+    #[must_use]
+    pub fn app(&self, id: &str) -> Option<(String, ReplyPart)> {
+        let live = self.live();
+        let run = live.message().run_id.clone()?;
+        Some((run, live.find_app(id)?.clone()))
     }
 
     /// The whole answer, once it has ended.

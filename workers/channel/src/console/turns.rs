@@ -44,6 +44,12 @@ pub struct Turns {
     leaving: AtomicBool,
 }
 
+impl std::fmt::Debug for Turns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Turns").finish_non_exhaustive()
+    }
+}
+
 impl Turns {
     /// None yet.
     #[must_use]
@@ -379,6 +385,7 @@ impl Turns {
                         self.note(turn).await;
                     }
                 }
+                Some(Step::App(early)) => turn.change(|live| live.app(early)),
                 Some(Step::Finished(done)) => {
                     return turn.change(|live| live.succeed(done, now()));
                 }

@@ -7,6 +7,7 @@ use ipc_proto::chat::Usage;
 use ipc_proto::edges::egress::ProviderStage;
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::outcomes::{PartOutcome, of_parts};
+use ipc_proto::request_context::ProgressState;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -331,6 +332,13 @@ enum EventShape<'a> {
         code: &'a str,
         message: &'a str,
     },
+    RuntimeTelemetry {
+        kind: &'static str,
+        server: &'a str,
+        key: &'a str,
+        message: &'a str,
+        state: ProgressState,
+    },
 }
 
 #[derive(Serialize)]
@@ -398,11 +406,27 @@ pub fn extension(event: &RunEvent) -> Option<Box<RawValue>> {
             detail: detail.as_deref(),
         },
         RunEvent::Warning { code, message } => EventShape::RuntimeWarning { code, message },
+        RunEvent::Posted {
+            server,
+            key,
+            message,
+            state,
+        } => EventShape::RuntimeTelemetry {
+            kind: "server_progress",
+            server,
+            key,
+            message,
+            state: *state,
+        },
         RunEvent::Started { .. }
         | RunEvent::Append { .. }
         | RunEvent::Replace { .. }
         | RunEvent::Thought { .. }
         | RunEvent::Part { .. }
+        | RunEvent::AppDraft { .. }
+        | RunEvent::AppInput { .. }
+        | RunEvent::AppCalled { .. }
+        | RunEvent::AppGone { .. }
         | RunEvent::Background { .. }
         | RunEvent::Finish { .. }
         | RunEvent::Failed { .. } => return None,
@@ -592,6 +616,15 @@ mod tests {
                     duration_ms: 9,
                 },
                 r#"{"type":"tool_call_completed","id":"i","name":"n","ok":true,"preview":"p","durationMs":9}"#,
+            ),
+            (
+                RunEvent::Posted {
+                    server: s("w"),
+                    key: s("k"),
+                    message: s("m"),
+                    state: ProgressState::Running,
+                },
+                r#"{"type":"runtime_telemetry","kind":"server_progress","server":"w","key":"k","message":"m","state":"running"}"#,
             ),
             (
                 RunEvent::UsageUpdate { usage },

@@ -82,6 +82,8 @@ impl Translator {
                 .map(|event| reply::event(head, event))
                 .into_iter()
                 .collect(),
+            // It comes with the end, as an outcome.
+            Step::App(_) => vec![],
             Step::Finished(done) => {
                 let mut chunks: Vec<_> =
                     reply::content(head, self.answer.finish(&done.text)?).collect();
@@ -135,6 +137,7 @@ pub async fn collect(mut run: ActiveRun, head: &Head) -> Result<Bytes, ApiError>
     loop {
         match run.next().await {
             Step::Event(event) => aside.note(event),
+            Step::App(_) => {}
             Step::Finished(done) => {
                 return Ok(reply::completion(
                     head,

@@ -24,7 +24,7 @@ pub async fn follow(
                     name = Some(run);
                     started();
                 }
-                Step::Event(_) => {}
+                Step::Event(_) | Step::App(_) => {}
                 Step::Finished(done) => break Ok(done),
                 Step::Failed(failure) => break Err(failure),
             }

@@ -6,6 +6,7 @@ use crate::sse::SseEvent;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, ModelRequest, Usage};
 use ipc_proto::edges::egress::FinishReason;
 use serde_json::{Value, json as json_value};
+use std::collections::HashSet;
 
 /// The route below the base address.
 pub const ROUTE: &str = "messages";
@@ -163,7 +164,7 @@ impl Events for MessagesEvents {
                 } else if let Some(piece) = text(delta, "thinking") {
                     self.assembly.thought(piece, out)?;
                 } else if let Some(piece) = text(delta, "partial_json") {
-                    self.assembly.append(index, piece)?;
+                    self.assembly.append(index, piece, out)?;
                 }
             }
             "message_delta" => {
@@ -178,6 +179,10 @@ impl Events for MessagesEvents {
             _ => {}
         }
         Ok(false)
+    }
+
+    fn stream(&mut self, tools: HashSet<String>) {
+        self.assembly.stream(tools);
     }
 
     fn end(self: Box<Self>) -> Result<Option<End>, Failure> {

@@ -2,6 +2,7 @@
 
 use super::{Delta, WireCall};
 use crate::failure::{ErrorClass, Failure};
+use std::collections::HashSet;
 
 /// Most bytes of text and thoughts in one answer.
 pub const MAX_TEXT: usize = 16 * 1024 * 1024;
@@ -9,6 +10,8 @@ pub const MAX_TEXT: usize = 16 * 1024 * 1024;
 pub const MAX_ARGUMENTS: usize = 8 * 1024 * 1024;
 /// Most tool calls of one answer.
 pub const MAX_CALLS: usize = 128;
+/// Bytes of the arguments of one call that are told as they come; what is longer comes whole.
+pub const MAX_STREAMED: usize = 64 * 1024;
 /// Longest id or name of a tool call in bytes; names on offer have 64 at most.
 pub const MAX_NAME: usize = 256;
 
@@ -17,6 +20,8 @@ pub const MAX_NAME: usize = 256;
 pub(super) struct Assembly {
     text: usize,
     arguments: usize,
+    /// Tools whose arguments are told as they come.
+    streamed: HashSet<String>,
     calls: Vec<(u64, WireCall)>,
 }
 
@@ -72,11 +77,30 @@ impl Assembly {
         Ok(())
     }
 
+    pub(super) fn stream(&mut self, tools: HashSet<String>) {
+        self.streamed = tools;
+    }
+
     /// Adds to the arguments of call `number`; a piece for a call that never began is dropped.
-    pub(super) fn append(&mut self, number: u64, piece: &str) -> Result<(), Failure> {
+    pub(super) fn append(
+        &mut self,
+        number: u64,
+        piece: &str,
+        out: &mut Vec<Delta>,
+    ) -> Result<(), Failure> {
         self.count_arguments(piece)?;
-        if let Some(call) = self.call(number) {
-            call.arguments.push_str(piece);
+        let Some(at) = self.calls.iter().rposition(|(n, _)| *n == number) else {
+            return Ok(());
+        };
+        let call = &mut self.calls[at].1;
+        call.arguments.push_str(piece);
+        let told = !piece.is_empty() && call.arguments.len() <= MAX_STREAMED;
+        if told && self.streamed.contains(&call.name) {
+            out.push(Delta::Arguments {
+                call: u32::try_from(at).unwrap_or(u32::MAX),
+                name: call.name.clone(),
+                text: piece.to_owned(),
+            });
         }
         Ok(())
     }
@@ -86,7 +110,8 @@ impl Assembly {
         if let Some(call) = self.call(number) {
             let before = std::mem::take(&mut call.arguments);
             self.arguments -= before.len().min(self.arguments);
-            self.append(number, whole)?;
+            // Not told: it was, in pieces, or it is whole as soon as it begins.
+            self.append(number, whole, &mut Vec::new())?;
         }
         Ok(())
     }
@@ -160,12 +185,40 @@ mod tests {
             assembly.replace(0, &whole).unwrap();
         }
         assert_eq!(
-            class(assembly.append(0, "x")),
+            class(assembly.append(0, "x", &mut Vec::new())),
             Some(ErrorClass::AnswerTooLarge)
         );
         assert_eq!(
-            class(assembly.append(9, "x")),
+            class(assembly.append(9, "x", &mut Vec::new())),
             Some(ErrorClass::AnswerTooLarge)
+        );
+    }
+
+    #[test]
+    fn arguments_are_told_as_they_come_where_that_is_wanted_and_not_for_ever() {
+        let mut assembly = Assembly::default();
+        assembly.stream(HashSet::from(["shown".to_owned()]));
+        assembly.begin(4, "a", "other").unwrap();
+        assembly.begin(7, "b", "shown").unwrap();
+        let mut out = Vec::new();
+        assembly.append(4, "{", &mut out).unwrap();
+        assembly.append(9, "{", &mut out).unwrap();
+        assembly.append(7, "", &mut out).unwrap();
+        assembly.replace(7, "{").unwrap();
+        assert!(out.is_empty(), "{out:?}");
+        let half = "x".repeat(MAX_STREAMED - 1);
+        assembly.append(7, &half, &mut out).unwrap();
+        let told = Delta::Arguments {
+            call: 1,
+            name: "shown".into(),
+            text: half,
+        };
+        assert_eq!(out, [told]);
+        assembly.append(7, "x", &mut out).unwrap();
+        assert_eq!(out.len(), 1);
+        assert_eq!(
+            assembly.into_calls().unwrap()[1].arguments.len(),
+            MAX_STREAMED + 1
         );
     }
 

@@ -6,6 +6,7 @@ use crate::sse::SseEvent;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, ModelRequest, Usage};
 use ipc_proto::edges::egress::FinishReason;
 use serde_json::{Value, json as json_value};
+use std::collections::HashSet;
 
 /// The route below the base address.
 pub const ROUTE: &str = "chat/completions";
@@ -169,6 +170,10 @@ impl Events for ChatEvents {
         Ok(false)
     }
 
+    fn stream(&mut self, tools: HashSet<String>) {
+        self.assembly.stream(tools);
+    }
+
     fn end(self: Box<Self>) -> Result<Option<End>, Failure> {
         let Some(finish) = self.finish else {
             return Ok(None);
@@ -201,14 +206,14 @@ impl ChatEvents {
         }
         let calls = delta.get("tool_calls").and_then(Value::as_array);
         for call in calls.into_iter().flatten() {
-            self.call(call)?;
+            self.call(call, out)?;
         }
         Ok(())
     }
 
     /// One piece of a tool call. Pieces belong together by `index`; servers that leave it out, or
     /// send 0 for every call, are understood by the id that begins a new call.
-    fn call(&mut self, piece: &Value) -> Result<(), Failure> {
+    fn call(&mut self, piece: &Value, out: &mut Vec<Delta>) -> Result<(), Failure> {
         let function = piece.get("function").unwrap_or(&Value::Null);
         let id = text(piece, "id").unwrap_or_default();
         let name = text(function, "name").unwrap_or_default();
@@ -229,7 +234,7 @@ impl ChatEvents {
             }
         }
         match function.get("arguments") {
-            Some(Value::String(piece)) => self.assembly.append(number, piece),
+            Some(Value::String(piece)) => self.assembly.append(number, piece, out),
             // A server that gives the arguments as an object gives them whole.
             Some(whole @ Value::Object(_)) => self.assembly.replace(number, &whole.to_string()),
             _ => Ok(()),

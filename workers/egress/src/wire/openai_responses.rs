@@ -6,6 +6,7 @@ use crate::sse::SseEvent;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole, ModelRequest, Usage};
 use ipc_proto::edges::egress::FinishReason;
 use serde_json::{Value, json as json_value};
+use std::collections::HashSet;
 
 /// The route below the base address.
 pub const ROUTE: &str = "responses";
@@ -147,7 +148,7 @@ impl Events for ResponsesEvents {
             }
             "response.function_call_arguments.delta" => {
                 self.assembly
-                    .append(number, text(&data, "delta").unwrap_or_default())?;
+                    .append(number, text(&data, "delta").unwrap_or_default(), out)?;
             }
             "response.function_call_arguments.done" => {
                 if let Some(whole) = text(&data, "arguments") {
@@ -174,6 +175,10 @@ impl Events for ResponsesEvents {
             _ => {}
         }
         Ok(false)
+    }
+
+    fn stream(&mut self, tools: HashSet<String>) {
+        self.assembly.stream(tools);
     }
 
     fn end(self: Box<Self>) -> Result<Option<End>, Failure> {

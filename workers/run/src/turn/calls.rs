@@ -66,7 +66,7 @@ impl<W: Workers> Hands<'_, W> {
         let (result, part) = match (self.target(&call.name), parsed) {
             (Err(told), _) | (_, Err(told)) => (self.bounded(ToolOutput::rejected(told)), None),
             (Ok(Target::Builtin(tool)), Ok(arguments)) => self.builtin(*tool, arguments).await?,
-            (Ok(Target::Mcp(origin)), Ok(arguments)) => self.mcp(&id, origin, &arguments).await?,
+            (Ok(Target::Mcp(origin)), Ok(arguments)) => self.mcp(call, origin, &arguments).await?,
         };
         let text = result.text();
         let preview = cut(&self.recordable(&text), MAX_PREVIEW).to_owned();
@@ -81,8 +81,12 @@ impl<W: Workers> Hands<'_, W> {
             duration_ms: u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX),
         })
         .await?;
+        let shown = part.as_ref().map(|part| part.id().to_owned());
         if let Some(part) = part {
             self.announce(part).await?;
+        }
+        if let Some(id) = call.draft.clone().filter(|id| shown.as_ref() != Some(id)) {
+            self.say(RunEvent::AppGone { id }).await?;
         }
         let is_error = result.state != ToolState::Success;
         Ok(Block::ToolResult {
@@ -111,7 +115,7 @@ impl<W: Workers> Hands<'_, W> {
 
     async fn mcp(
         &self,
-        id: &str,
+        call: &ModelCall,
         origin: &Origin,
         arguments: &Value,
     ) -> Result<(Bounded, Option<ReplyPart>), Failure> {
@@ -122,11 +126,18 @@ impl<W: Workers> Hands<'_, W> {
         if self.claim_servers.contains(&origin.server) {
             self.may_have_claimed.set(true);
         }
-        let start = self.workers.call(&origin.server, &origin.tool, arguments);
+        let (id, draft) = (&call.id, call.draft.as_deref());
+        let start = self
+            .workers
+            .call(&origin.server, &origin.tool, arguments, draft);
         let Ok(call) = self.unless_cancelled(start).await else {
             return Ok((self.bounded(cancelled()), None));
         };
         let mut call = call?;
+        if let Some(draft) = draft {
+            let id = draft.to_owned();
+            self.say(RunEvent::AppCalled { id }).await?;
+        }
         loop {
             // Silence and total time are bounded by the app-bridge, an app-bridge that hangs by the
             // supervisor's heartbeat. Leaving here drops the call, which cancels it at the server.
@@ -142,7 +153,7 @@ impl<W: Workers> Hands<'_, W> {
                     let message =
                         message.map(|message| cut(&strip(&message), MAX_MESSAGE).to_owned());
                     self.say(RunEvent::ToolProgress {
-                        id: id.to_owned(),
+                        id: id.clone(),
                         progress,
                         total,
                         message,

@@ -64,6 +64,7 @@ impl<W: Workers> Hands<'_, W> {
                 id: format!("app-{}", Uuid::new_v4()),
                 name: Builtin::PublishReplyFile.name().to_owned(),
                 arguments: Value::Object(call.arguments.clone()).to_string(),
+                draft: None,
             };
             match self.execute_one(&own).await {
                 Ok(Block::ToolResult {
@@ -74,6 +75,19 @@ impl<W: Workers> Hands<'_, W> {
             }
         }
         std::future::pending().await
+    }
+
+    /// Tells what servers post, as long as it is polled. Returns only when the turn can't go on.
+    pub(super) async fn pass_posts_on(&self) -> Failure {
+        loop {
+            let told = match self.workers.posted().await {
+                Ok(event) => self.say(event).await,
+                Err(lost) => Err(Failure::Lost(lost)),
+            };
+            if let Err(failure) = told {
+                return failure;
+            }
+        }
     }
 
     /// Where a call of this name goes.

@@ -5,6 +5,7 @@
 //! claims and leaves a redacted account.
 
 mod calls;
+mod drafts;
 mod failure;
 mod hands;
 mod origin;
@@ -34,6 +35,7 @@ use ipc_proto::edges::egress::FinishReason;
 use ipc_proto::edges::events::{MAX_BACKGROUND, MAX_PIECE, RunEvent};
 use ipc_proto::edges::store::{RunCommit, RunFailure};
 use ipc_proto::reply::{MAX_PARTS, ReplyPart, failure_message};
+use ipc_proto::request_context::AttachedFile;
 use ipc_proto::{Body, RunId};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
@@ -54,6 +56,8 @@ const MAX_HISTORY: usize = 64;
 const MAX_FAILOVERS: usize = 64;
 /// Bytes per message of history (facts 3.2).
 const MAX_MESSAGE: usize = 64 * 1024;
+/// The channel that shows apps.
+const CONSOLE: &str = "console";
 /// Stored where the model gave no text: model interfaces refuse an empty answer in a history.
 const NO_TEXT: &str = "[no text]";
 
@@ -84,6 +88,8 @@ pub struct Job<'a> {
     pub today: &'a str,
     /// MCP servers that may claim continuations.
     pub claim_servers: &'a [String],
+    /// The request's files as they were stored, where servers are told of them.
+    pub attached: Option<&'a [AttachedFile]>,
 }
 
 /// How a turn ended.
@@ -151,6 +157,7 @@ pub async fn run<W: Workers>(
             system: String::new(),
             messages: Vec::new(),
             tools: Vec::new(),
+            streamed: Vec::new(),
             max_output_tokens: None,
         },
         requests: 0,
@@ -176,6 +183,17 @@ pub async fn run<W: Workers>(
             None => std::future::pending().await,
         }
     };
+    // Before a server is started, which the turn's first question does.
+    let accompanied = match job.attached {
+        Some(attached) => workers.accompany(attached).await,
+        None => Ok(()),
+    };
+    let posts = async {
+        match accompanied {
+            Ok(()) => hands.pass_posts_on().await,
+            Err(lost) => Failure::Lost(lost),
+        }
+    };
     // A command may run for minutes: that the turn can't be committed any more is noticed at once.
     // What is under way is dropped with the future, and dropped commands are killed.
     let worked = tokio::select! {
@@ -183,7 +201,9 @@ pub async fn run<W: Workers>(
         worked = turn.work(unopened) => worked,
         lost = workers.lost() => Err(Failure::Lost(lost)),
         failure = served => Err(failure),
+        failure = posts => Err(failure),
     };
+    workers.part();
     // Before anything is settled: what a command publishes from here on would be nobody's.
     if let Some(endpoint) = &mut endpoint {
         endpoint.close().await;
@@ -296,6 +316,9 @@ impl<W: Workers> Turn<'_, W> {
         }
         let catalog = Catalog::new(self.job.policy, &listing.tools);
         self.request.tools = catalog.specs().to_vec();
+        if self.job.source == CONSOLE {
+            self.request.streamed = catalog.all_shown();
+        }
         let _ = self.hands.catalog.set(catalog);
         let workspace = self.hands.places.workspace().display().to_string();
         let scratch = self.hands.places.scratch().display().to_string();

@@ -1,5 +1,6 @@
 //! One answer of the model, taken piece by piece and passed on to whoever listens.
 
+use super::drafts::Drafts;
 use super::{Failure, Turn};
 use crate::app_endpoint::MAX_APP_CALLS;
 use crate::owners::{ModelEvent, ModelStream, Workers};
@@ -35,6 +36,8 @@ pub(super) struct ModelCall {
     pub(super) name: String,
     /// JSON text, as the model wrote it.
     pub(super) arguments: String,
+    /// The part whose page is shown already.
+    pub(super) draft: Option<String>,
 }
 
 /// A whole answer.
@@ -62,18 +65,28 @@ impl<W: Workers> Turn<'_, W> {
         // A model that has read of markers elsewhere may write one (spec s2, "Marker and spool record").
         let (mut words, mut thoughts) = (Strainer::default(), Strainer::default());
         let mut call_bytes = 0;
+        let mut drafts = Drafts::new(self.hands);
         // The store takes so many calls, whoever makes them.
         let most_calls = match &self.hands.url {
             Some(_) => MAX_CALLS - MAX_APP_CALLS,
             None => MAX_CALLS,
         };
         loop {
-            let next = tokio::time::timeout(MODEL_SILENCE, stream.next());
-            let event = self
-                .hands
-                .unless_cancelled(next)
-                .await?
-                .map_err(|_| Failure::ModelSilent(MODEL_SILENCE.as_secs()))??;
+            let event = {
+                let next = tokio::time::timeout(MODEL_SILENCE, stream.next());
+                let next = self.hands.unless_cancelled(next);
+                tokio::pin!(next);
+                loop {
+                    tokio::select! {
+                        biased;
+                        event = &mut next => break event?,
+                        told = drafts.answered(), if drafts.is_asking() => {
+                            drafts.tell(told).await?;
+                        }
+                    }
+                }
+            };
+            let event = event.map_err(|_| Failure::ModelSilent(MODEL_SILENCE.as_secs()))??;
             match event {
                 ModelEvent::Text(text) => {
                     if self.shown.len() + words.held() + text.len() > MAX_TEXT - MAX_NOTE {
@@ -100,8 +113,10 @@ impl<W: Workers> Turn<'_, W> {
                         id,
                         name,
                         arguments,
+                        draft: None,
                     });
                 }
+                ModelEvent::Arguments { call, name, text } => drafts.add(call, &name, &text),
                 ModelEvent::Usage(usage) => {
                     self.usage.add(&usage);
                     self.hands
@@ -128,6 +143,7 @@ impl<W: Workers> Turn<'_, W> {
                     answer = Answer::default();
                     (words, thoughts) = (Strainer::default(), Strainer::default());
                     call_bytes = 0;
+                    drafts.drop_all().await?;
                     self.take_back(base).await?;
                 }
                 ModelEvent::Done {
@@ -141,6 +157,13 @@ impl<W: Workers> Turn<'_, W> {
                     self.note_failovers(failovers);
                     answer.finish = Some(finish);
                     self.make_echoable(&mut answer.calls);
+                    for (call, id) in drafts.finish() {
+                        let call = usize::try_from(call).unwrap_or(usize::MAX);
+                        match answer.calls.get_mut(call) {
+                            Some(call) => call.draft = Some(id),
+                            None => self.hands.say(RunEvent::AppGone { id }).await?,
+                        }
+                    }
                     return Ok(answer);
                 }
                 ModelEvent::Failed {

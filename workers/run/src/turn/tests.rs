@@ -3,6 +3,7 @@
 
 mod calls;
 mod claims;
+mod drafts;
 mod endpoint;
 mod fake;
 mod markers;

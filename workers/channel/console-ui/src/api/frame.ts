@@ -3,7 +3,7 @@
 import type { Frame } from "./types.ts";
 
 /** The kinds that are known here; others are ignored. */
-export const KINDS = ["status", "append", "replace", "event", "finish", "error"] as const;
+export const KINDS = ["status", "append", "replace", "event", "view", "input", "finish", "error"] as const;
 
 /** Largest frame in bytes that is taken: another release may send larger ones than ours. */
 export const MAX_READ = 8 * 1024 * 1024;

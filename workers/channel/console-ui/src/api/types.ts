@@ -49,6 +49,8 @@ export interface FilePart {
   sha256?: string;
   expiresAt?: number | string;
   integrityId: string;
+  /** The app part that it is a file of, and then no part of the reply. */
+  app?: string;
 }
 
 export interface FailurePart {
@@ -71,6 +73,10 @@ export interface AppPart {
   title?: string;
   description?: string;
   expiresAt?: number | null;
+  /** Its call has no result yet: the model writes the arguments, or the tool is at work. */
+  stage?: "draft" | "called";
+  /** What the arguments say so far. */
+  soFar?: Record<string, unknown>;
 }
 
 /** A part of a kind that this page doesn't know is shown as such. */
@@ -101,9 +107,9 @@ export interface AppRecord {
   expiresAt?: number | null;
   connected: boolean;
   htmlBytes: number;
-  input: Record<string, unknown>;
+  input: Record<string, unknown> | null;
   /** A whole CallToolResult. */
-  result: Record<string, unknown>;
+  result: Record<string, unknown> | null;
   csp: { connectDomains?: string[]; resourceDomains?: string[]; frameDomains?: string[]; baseUriDomains?: string[] };
   permissions: { clipboardWrite?: object };
   prefersBorder?: boolean;
@@ -114,6 +120,8 @@ export interface AppRecord {
   redacted?: boolean;
   /** False: the host asks the app to do without. */
   webrtc?: boolean;
+  /** The call has no result yet; `result` is null, and so is `input` until the call is made. */
+  draft?: boolean;
 }
 
 export type Decision = "once" | "view" | "deny";
@@ -228,6 +236,8 @@ export type Frame =
   | { type: "append"; text: string }
   | { type: "replace"; text: string }
   | { type: "event"; activity: Activity }
+  | { type: "view"; part: AppPart | { id: string; stage: "gone" } }
+  | { type: "input"; id: string; arguments: Record<string, unknown> }
   | { type: "finish"; message: Message }
   | { type: "error"; failure: Failure };
 

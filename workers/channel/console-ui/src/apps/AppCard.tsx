@@ -4,8 +4,8 @@ import { useCallback, useContext, useEffect, useLayoutEffect, useRef, useState, 
 import { apps, type View } from "../api/apps.ts";
 import { ApiError, sentence } from "../api/client.ts";
 import { onHint } from "../api/hints.ts";
-import type { AppPart, AppRecord } from "../api/types.ts";
-import { save } from "../files/fetchFile.ts";
+import type { AppPart, AppRecord, FilePart } from "../api/types.ts";
+import { fetchFile, save } from "../files/fetchFile.ts";
 import { forget, keepContext, propose } from "../state/appTexts.ts";
 import { notify, say } from "../state/notices.ts";
 import { useStore } from "../state/store.ts";
@@ -14,6 +14,7 @@ import { Icon } from "../ui/Icon.tsx";
 import { Name } from "../ui/Name.tsx";
 import { plain } from "../ui/plain.ts";
 import { Loading } from "../ui/States.tsx";
+import { AppFiles } from "./AppFiles.tsx";
 import { AppNotes } from "./AppNotes.tsx";
 import { DecisionDialog } from "./DecisionDialog.tsx";
 import { question, questions, withdraw } from "./decisions.ts";
@@ -50,6 +51,7 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
   const [record, setRecord] = useState<AppRecord | null>(null);
   const [connected, setConnected] = useState(true);
   const [notes, setNotes] = useState<Note[]>([]);
+  const [saved, setSaved] = useState<FilePart[]>([]);
   const [height, setHeight] = useState(FIRST_HEIGHT);
   const [ready, setReady] = useState(false);
   const [full, setFull] = useState(false);
@@ -89,7 +91,13 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
           // As a person's own click, which it was; nothing of it comes back to this page.
           window.open(href, "_blank", "noopener,noreferrer");
         },
-        save: (bytes, file) => save(bytes, plain(file)),
+        save: (file) => {
+          setSaved((all) => [file, ...all]);
+          fetchFile(file, () => undefined, new AbortController().signal).then(
+            ({ bytes }) => save(bytes, plain(file.name)),
+            (error: unknown) => notify(sentence(error), "bad"),
+          );
+        },
         propose: (text) => propose({ view: opened.id, thread, app: name, text }),
         keep: (text) =>
           keepContext({
@@ -169,6 +177,25 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
     [],
   );
 
+  // The call goes on while its page is open: what becomes of it is told to the same view.
+  const { stage, soFar } = part;
+  useEffect(() => {
+    if (state.is === "open" && soFar !== undefined) host.current?.partial(soFar);
+  }, [state.is, soFar]);
+  useEffect(() => {
+    const shown = host.current;
+    if (state.is !== "open" || shown === null || stage === "draft" || record?.draft !== true) return;
+    apps.record(part).then(
+      (about) => {
+        if (host.current !== shown) return;
+        setRecord(about);
+        shown.know(about);
+      },
+      // It is gone, and the page is told so in a moment.
+      () => undefined,
+    );
+  }, [state.is, stage, record?.draft, part.messageId, part.id]);
+
   useEffect(
     () =>
       onHint((hint) => {
@@ -230,6 +257,7 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
         </div>
       )}
       <Place place={place} shown={live && !folded} inert={inert} height={full ? null : height} bordered={record?.prefersBorder !== false} />
+      {record !== null && <AppFiles part={part} saved={saved} />}
       {record !== null && <AppNotes refused={refusals} notes={notes} redacted={record.redacted === true} />}
       {asked !== undefined && asked.view === host.current?.viewId && <DecisionDialog key={asked.confirmation.id} question={asked} />}
     </article>

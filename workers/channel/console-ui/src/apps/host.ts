@@ -10,10 +10,11 @@ import { ProtocolError } from "@modelcontextprotocol/client";
 import type { View } from "../api/apps.ts";
 import { AppError } from "../api/apps.ts";
 import { ApiError } from "../api/client.ts";
-import type { AppRecord, Confirmation, Decision } from "../api/types.ts";
+import type { AppRecord, Confirmation, Decision, FilePart } from "../api/types.ts";
 import type { AppFrame, Ending } from "./frame.ts";
 import { guardFocus } from "./focus.ts";
 import { INVALID_PARAMS, REFUSED, sendable } from "./gate.ts";
+import { embedded, FILES, head, linked, type HandedFile } from "./handed.ts";
 import { Height } from "./height.ts";
 import { currentTheme, dimensions, hostContext, MODES, onTheme } from "./hostContext.ts";
 import { FIRST_HEIGHT, MESSAGE_CHARS, MESSAGE_PAUSE_MS, PULSE_MS, TEARDOWN_MS, WAITING_DECISIONS } from "./limits.ts";
@@ -34,8 +35,8 @@ export interface Page {
   decide: (confirmation: Confirmation) => Promise<Decision>;
   /** A link that was allowed. */
   open: (href: string) => void;
-  /** A file that was allowed, already under a clean name. */
-  save: (bytes: Uint8Array<ArrayBuffer>, name: string, mediaType: string) => void;
+  /** A file that was allowed, and is kept. */
+  save: (file: FilePart) => void;
   /** True when the text stands in the composer. */
   propose: (text: string) => boolean;
   /** What goes to the model with the next message. */
@@ -50,6 +51,7 @@ export interface Page {
 }
 
 type Params = Record<string, unknown>;
+const NOTHING_CAME = "The call came to no result that could be shown.";
 const TOO_LARGE = "What the tool was called with, or what came of it, is too large for an app.";
 
 /** An error as the app gets it: fixed words of the server's, and its stable code. */
@@ -69,7 +71,8 @@ export class AppHost {
   private readonly frame: AppFrame;
   private readonly bridge: AppBridge;
   private readonly transport: ViewTransport;
-  private readonly record: AppRecord;
+  /** Of a call without a result it is what is known so far. */
+  private record: AppRecord;
   private readonly view: View;
   private readonly page: Page;
   private readonly place: HTMLElement;
@@ -79,7 +82,11 @@ export class AppHost {
   private readonly closers: (() => void)[] = [];
   private mode: McpUiDisplayMode = "inline";
   private size: { width: number; height: number };
+  /** What the arguments say so far, as long as they are not whole. */
+  private soFar: Params | null = null;
+  private inputSent = false;
   private waiting = 0;
+  private saving = false;
   private lastMessage = -Infinity;
   private dropped = false;
   private over = false;
@@ -182,20 +189,50 @@ export class AppHost {
     return bridge;
   }
 
-  /**
-   * The view is ready: what its tool was called with, and what came of it. What can't be sent is
-   * said, so that the view doesn't wait for it.
-   */
+  /** The view is ready: it is told all that is known by now. */
   private async begin(): Promise<void> {
-    const { input, result } = this.record;
-    if (sendable({ arguments: input })) await this.bridge.sendToolInput({ arguments: input });
-    if (sendable({ arguments: input }) && sendable(result)) {
+    await this.say();
+    this.page.ready();
+  }
+
+  /**
+   * What its tool is called with, and what came of it, as far as that is known. What can't be sent
+   * is said, so that the view doesn't wait for it.
+   */
+  private async say(): Promise<void> {
+    if (!this.transport.ready || this.over) return;
+    const { input, result, draft } = this.record;
+    if (draft === true && input === null) {
+      if (this.soFar !== null && sendable({ arguments: this.soFar })) await this.bridge.sendToolInputPartial({ arguments: this.soFar });
+      return;
+    }
+    const fits = sendable({ arguments: input });
+    if (!this.inputSent) {
+      this.inputSent = true;
+      if (fits) await this.bridge.sendToolInput({ arguments: input ?? {} });
+    }
+    if (draft === true) return;
+    if (fits && sendable(result)) {
       await this.bridge.sendToolResult(result as never);
     } else {
       await this.bridge.sendToolCancelled({ reason: TOO_LARGE });
       this.page.note({ kind: "dropped", text: TOO_LARGE });
     }
-    this.page.ready();
+  }
+
+  /** More of the arguments of a call that is not made yet. */
+  partial(soFar: Params): void {
+    if (soFar === this.soFar || this.record.draft !== true || this.record.input !== null) return;
+    this.soFar = soFar;
+    void this.say();
+  }
+
+  /** The call is made, or has a result. */
+  know(record: AppRecord): void {
+    const before = this.record;
+    if (before.draft !== true || (record.draft === true && (record.input === null || before.input !== null))) return;
+    this.record = record;
+    void this.say();
   }
 
   /** Sends changes of where it is shown, and only to a view that has asked. */
@@ -253,15 +290,22 @@ export class AppHost {
   }
 
   /** Has the server do it, after a person where the server says so. */
-  private async asked(method: string, params: Params, signal: AbortSignal): Promise<Params> {
-    const either = AbortSignal.any([signal, this.abort.signal]);
-    try {
+  private asked(method: string, params: Params, signal: AbortSignal): Promise<Params> {
+    return this.judged(method, params, signal, async (either) => {
       try {
         return (await this.view.request(method, params, either)) as Params;
       } catch (error) {
         if (!(error instanceof AppError) || error.confirmation === undefined) throw error;
         return (await this.confirmed(error.confirmation, either)) as Params;
       }
+    });
+  }
+
+  /** What the server refuses is noted, and told to the app in words of ours. */
+  private async judged<T>(method: string, params: Params, signal: AbortSignal, act: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    const either = AbortSignal.any([signal, this.abort.signal]);
+    try {
+      return await act(either);
     } catch (error) {
       if (either.aborted) throw refused("It was cancelled.", "app_cancelled");
       this.noteRefusal(method, params, error);
@@ -312,15 +356,44 @@ export class AppHost {
     return {};
   }
 
+  /** Files are offered first. Their bytes leave the page once the person wants them, and are kept before they are saved. */
   private async downloaded(params: Params, signal: AbortSignal): Promise<{ isError?: boolean }> {
-    const { files } = await this.asked("ui/download-file", params, signal);
-    if (!Array.isArray(files)) return { isError: true };
-    for (const file of files as { name?: unknown; mediaType?: unknown; data?: unknown }[]) {
-      if (typeof file.name !== "string" || typeof file.data !== "string") continue;
-      const bytes = Uint8Array.from(atob(file.data), (character) => character.charCodeAt(0));
-      this.page.save(bytes, file.name, typeof file.mediaType === "string" ? file.mediaType : "application/octet-stream");
+    // All of them are in memory.
+    if (this.saving) throw refused("One after the other.", "app_rate_limited");
+    this.saving = true;
+    try {
+      const method = "ui/download-file";
+      const files = await this.handed(params["contents"], signal);
+      const told = files.map(({ uri, mimeType, bytes }) => ({ uri, mimeType, bytes: bytes.length }));
+      const { files: wanted } = await this.asked(method, { files: told, head: head(files[0]) }, signal);
+      if (!Array.isArray(wanted) || wanted.length !== files.length) return { isError: true };
+      for (const [at, { bytes }] of files.entries()) {
+        const { file } = (wanted as { file?: unknown }[])[at] ?? {};
+        if (typeof file !== "string") return { isError: true };
+        const kept = await this.judged(method, {}, signal, (either) => this.view.hand(file, bytes, either));
+        if (this.over) return { isError: true };
+        this.page.save(kept);
+      }
+      return {};
+    } finally {
+      this.saving = false;
     }
-    return {};
+  }
+
+  /** What is only linked to is read as the app would read it: its server says which it may. */
+  private async handed(contents: unknown, signal: AbortSignal): Promise<HandedFile[]> {
+    const invalid = (): ProtocolError => new ProtocolError(INVALID_PARAMS, "One to ten embedded files are handed over at once.");
+    if (!Array.isArray(contents) || contents.length === 0 || contents.length > FILES) throw invalid();
+    const files: HandedFile[] = [];
+    for (const content of contents as unknown[]) {
+      const uri = linked(content);
+      const read = uri === null ? null : await this.asked("resources/read", { uri }, signal);
+      const resource = Array.isArray(read?.["contents"]) ? (read["contents"] as unknown[])[0] : undefined;
+      const file = embedded(uri === null ? content : { type: "resource", resource });
+      if (file === null) throw invalid();
+      files.push(file);
+    }
+    return files;
   }
 
   private dropping(): void {
@@ -338,6 +411,8 @@ export class AppHost {
   /** The same, when its place is about to go. */
   part(): void {
     if (this.over) return;
+    // Its call came to nothing.
+    if (this.record.draft === true && this.transport.ready) void this.bridge.sendToolCancelled({ reason: NOTHING_CAME });
     this.frame.part();
     void this.close();
   }

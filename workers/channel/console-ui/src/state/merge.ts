@@ -11,13 +11,15 @@ export interface Known {
 
 /**
  * The newest page again. Older messages that were read before stay, if the page begins within them;
- * a reply that is followed frame by frame is ahead of the page as long as the page doesn't end it.
+ * a reply that is followed frame by frame is ahead of the page as long as the page doesn't end it, and
+ * one that was followed has apps open that the page doesn't know of yet.
  */
 export function mergeNewest(known: Known, page: MessagePage, followed: (id: string) => boolean): Known {
   const before = new Map(known.messages.map((message) => [message.id, message]));
   const fresh = page.messages.map((message) => {
     const old = before.get(message.id);
-    return old !== undefined && followed(message.id) && !isOver(message) ? old : message;
+    if (old === undefined || isOver(message)) return message;
+    return followed(message.id) ? old : { ...message, parts: old.parts };
   });
   const first = page.messages[0];
   const at = first === undefined ? -1 : known.messages.findIndex((message) => message.id === first.id);
@@ -32,10 +34,15 @@ export function mergeOlder(known: Known, page: MessagePage): Known {
   return { messages: [...older, ...known.messages], previous: page.previous };
 }
 
-/** After a turn was taken: what it replaces is gone, and the two new messages stand at the end. */
+/**
+ * After a turn was taken: what it replaces is gone, and the two new messages stand at the end. One that
+ * is known already was read since then, and is ahead of what the server said when it took it.
+ */
 export function mergeTurn(known: Known, added: Message[], replaces?: string): Known {
   const at = replaces === undefined ? -1 : known.messages.findIndex((message) => message.id === replaces);
   const kept = at < 0 ? known.messages : known.messages.slice(0, at);
   const ids = new Set(added.map((message) => message.id));
-  return { messages: [...kept.filter((message) => !ids.has(message.id)), ...added], previous: known.previous };
+  const ahead = new Map(known.messages.map((message) => [message.id, message]));
+  const newest = added.map((message) => ahead.get(message.id) ?? message);
+  return { messages: [...kept.filter((message) => !ids.has(message.id)), ...newest], previous: known.previous };
 }

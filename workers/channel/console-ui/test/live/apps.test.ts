@@ -65,24 +65,95 @@ test("a tool's app opens, and calls what it may once that was allowed", async ()
   clean(console);
 });
 
-test("its files are saved once that was allowed, under mended names", async () => {
+test("a view sees its model write, then the input and the result, while the answer goes on", async () => {
+  const tab = await console.tab("/");
+  const { page } = tab;
+  // In every frame, before its own script.
+  await page.addInitScript("globalThis.heard = []; addEventListener('message', (event) => heard.push(event.data));");
+  await tab.goto("/");
+  const why = "one word after the other, so that whoever looks can see how it is written ".repeat(5);
+  const input = { count: 4, why };
+  await tab.send(`[[mock:gap 150]] [[mock:piece 4]] [[mock:tool roll_dice ${JSON.stringify(input)}]] [[mock:text ${"and so on ".repeat(25)}]]`);
+  await page.waitForURL("**/t/*");
+  const card = page.getByRole("article", { name: /^App / });
+  const frame = await frameOf(card);
+  const calls = "heard.filter((m) => /tool-/.test(m?.method ?? '')).map((m) => [m.method.replace('ui/notifications/tool-', ''), m.params.arguments ?? null])";
+  await holds(frame, `${calls}.length > 0`, 60_000);
+  await frame.evaluate("globalThis.mark = 'the same'");
+  await holds(frame, `${calls}.some(([kind]) => kind === "result")`, 60_000);
+  assert.equal(await page.locator("article.assistant").last().getAttribute("data-status"), "running", "the answer goes on");
+  const told = (await frame.evaluate(calls)) as [string, { count?: number; why?: string } | null][];
+  const partial = told.slice(0, -2);
+  assert.ok(partial.length >= 2, JSON.stringify(told));
+  for (const [kind, { why: soFar = "", ...rest } = {}] of partial as [string, { count?: number; why?: string }][]) {
+    assert.equal(kind, "input-partial");
+    assert.ok(why.startsWith(soFar), soFar);
+    assert.ok(rest.count === undefined || rest.count === 4);
+  }
+  assert.deepEqual(told.slice(-2), [
+    ["input", input],
+    ["result", null],
+  ]);
+  const early = await ask(frame, 9101, "tools/list", {});
+  assert.ok(Array.isArray(early.result?.["tools"]), "it is connected before the answer's end");
+  await tab.ended();
+  assert.equal(await frame.evaluate("globalThis.mark"), "the same");
+  assert.equal(await frame.evaluate(`${calls}.length`), told.length);
+  assert.equal(await page.locator(".app-place > iframe").count(), 1);
+  clean(tab);
+  await page.close();
+});
+
+test("its files are kept and saved once that was allowed, under mended names", async () => {
   const { page } = console;
-  const { frame } = await opened();
-  const bytes = Buffer.from([0, 255, 10, 13, 7]);
-  const file = { type: "resource", resource: { uri: "file:///odds/..%2f.six%2e\u202egnp.bin", mimeType: "application/octet-stream", blob: bytes.toString("base64") } };
-  const no = ask(frame, 9011, "ui/download-file", { contents: [file] });
+  const { card, frame } = await opened();
+  const bytes = Buffer.from(Uint8Array.from({ length: 20 * 1024 * 1024 }, (_, at) => (at * 31) % 251));
+  const name = "_.six._gnp.bin";
+  // As an app would: its file is made in it, and its request is as large.
+  const hand = (id: number, size: number): ReturnType<typeof ask> =>
+    frame.evaluate(
+      `new Promise((done) => {
+        const bytes = Uint8Array.from({ length: ${size} }, (_, at) => (at * 31) % 251);
+        let raw = "";
+        for (let at = 0; at < bytes.length; at += 32768) raw += String.fromCharCode(...bytes.subarray(at, at + 32768));
+        const resource = { uri: ${JSON.stringify("file:///odds/..%2f.six%2e\u202egnp.bin")}, mimeType: "application/octet-stream", blob: btoa(raw) };
+        addEventListener("message", (event) => { if (event.data.id === ${id} && event.data.method === undefined) done(event.data); });
+        parent.postMessage({ jsonrpc: "2.0", id: ${id}, method: "ui/download-file", params: { contents: [{ type: "resource", resource }] } }, "*");
+      })`,
+    );
+  const large = await hand(9010, 22 * 1024 * 1024);
+  assert.equal(large.error?.data?.code, "app_request_too_large");
+  const no = hand(9011, 5);
   await decide(page, "Don't allow");
   assert.equal((await no).error?.data?.code, "app_declined");
-  const yes = ask(frame, 9012, "ui/download-file", { contents: [file] });
-  await page.getByRole("dialog", { name: "Save files of the app?" }).getByText("_.six._gnp.bin").waitFor();
+  assert.equal(await card.getByText("One file of this app").count(), 0);
+  const yes = hand(9012, bytes.length);
+  await page.getByRole("dialog", { name: "Save files of the app?" }).getByText(name).waitFor();
   const [download] = await Promise.all([page.waitForEvent("download"), decide(page, "Save")]);
   assert.deepEqual((await yes).result, {});
-  assert.equal(download.suggestedFilename(), "_.six._gnp.bin");
-  assert.deepEqual(readFileSync(await download.path()), bytes);
+  assert.equal(download.suggestedFilename(), name);
+  assert.ok(readFileSync(await download.path()).equals(bytes));
+  // It is kept beside the app, and saved again as a file of the reply is.
+  await card.getByText("One file of this app").click();
+  const kept = card.getByRole("article", { name: `File ${name}` });
+  const [again] = await Promise.all([page.waitForEvent("download"), kept.getByRole("link", { name: /Download/ }).click()]);
+  assert.ok(readFileSync(await again.path()).equals(bytes));
+  const address = (await kept.getByRole("link").getAttribute("href")) ?? "";
+  // Opened as a page it is a download, too, and never shown.
+  const tab = await console.context.newPage();
+  const [bare] = await Promise.all([tab.waitForEvent("download"), tab.goto(address).catch(() => undefined)]);
+  assert.equal(bare.suggestedFilename(), name);
+  await tab.close();
   const linked = await ask(frame, 9013, "ui/download-file", { contents: [{ type: "resource_link", uri: "https://dice.example/x", name: "x" }] });
-  assert.equal(linked.error?.data?.code, "app_request_invalid");
-  const large = await ask(frame, 9014, "ui/download-file", { contents: [{ type: "resource", resource: { uri: "file:///x", text: "x".repeat(1024 * 1024) } }] });
-  assert.equal(large.error?.data?.code, "app_request_too_large");
+  assert.equal(linked.error?.data?.code, "app_resource_forbidden");
+  // So much is not taken twice in a row.
+  const soon = await hand(9014, bytes.length);
+  assert.equal(soon.error?.data?.code, "app_rate_limited");
+  // Without a session there is no file.
+  const stranger = await console.context.browser()?.newContext();
+  const refused = await stranger?.request.get(new URL(address, console.origin).href);
+  assert.equal(refused?.status(), 401);
+  await stranger?.close();
   clean(console);
 });
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Message, MessagePage, MessageStatus, Thread } from "../../src/api/types.ts";
+import type { AppPart, Message, MessagePage, MessageStatus, Thread } from "../../src/api/types.ts";
 import { mergeNewest, mergeOlder, mergeTurn } from "../../src/state/merge.ts";
 
 const m = (id: string, text = "", status: MessageStatus = "succeeded"): Message => ({
@@ -46,6 +46,13 @@ test("a followed reply is ahead of the page until the page ends it", () => {
   assert.equal(over.messages[0]?.text, "the end");
 });
 
+test("a reply that was followed keeps the apps that are open until the page ends it", () => {
+  const open = { ...m("a", "far", "running"), parts: [{ type: "mcp_app", id: "p" } as AppPart] };
+  const known = { messages: [open], previous: null };
+  assert.deepEqual(mergeNewest(known, page([m("a", "further", "running")]), () => false).messages[0]?.parts, open.parts);
+  assert.deepEqual(mergeNewest(known, page([m("a", "over", "failed")]), () => false).messages[0]?.parts, []);
+});
+
 test("an older page goes before, without what is there already", () => {
   const next = mergeOlder({ messages: [m("c"), m("d")], previous: "x" }, page([m("a"), m("b"), m("c")], null));
   assert.equal(ids(next), "abcd");
@@ -57,4 +64,7 @@ test("a turn that replaces a message drops it and all after it", () => {
   assert.equal(ids(mergeTurn(known, [m("x"), m("y")], "b")), "axy");
   assert.equal(ids(mergeTurn(known, [m("x"), m("y")])), "abcxy");
   assert.equal(ids(mergeTurn(known, [m("b", "again"), m("y")])), "acby");
+  // A page that was read before the turn's own answer came has more of it.
+  const ahead = { messages: [m("x"), m("y", "so far", "running")], previous: null };
+  assert.equal(mergeTurn(ahead, [m("x"), m("y", "", "queued")]).messages[1]?.text, "so far");
 });

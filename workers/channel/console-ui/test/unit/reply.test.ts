@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Frame, Message } from "../../src/api/types.ts";
+import type { AppPart, Frame, Message } from "../../src/api/types.ts";
 import { apply, blank, isOver, MAX_ACTIVITY } from "../../src/state/reply.ts";
 
 const message: Message = {
@@ -89,6 +89,27 @@ test("a failure keeps what came before it", () => {
 test("frames that this page doesn't know change nothing", () => {
   const unknown = { type: "later", text: "x" } as unknown as Frame;
   assert.deepEqual(apply(message, [unknown]), message);
+});
+
+test("an app is a part as soon as it is told, once, and until the end says otherwise", () => {
+  const view = (id: string, title: string): Frame => ({ type: "view", part: { type: "mcp_app", id, title, messageId: "m" } as AppPart });
+  const titles = (of: Message): unknown[] => of.parts.map((part) => (part as AppPart).title);
+  const next = apply(message, [view("a", "one"), view("b", "two"), { type: "append", text: "x" }, view("a", "three")]);
+  assert.deepEqual(titles(next), ["three", "two"]);
+  assert.deepEqual(titles(blank(next)), ["three", "two"], "what is shown stays");
+  assert.equal(apply(message, Array.from({ length: 30 }, (_, n) => view(`a${n}`, ""))).parts.length, 20);
+  assert.deepEqual(apply(next, [{ type: "finish", message: { ...message, status: "failed" } }]).parts, []);
+});
+
+test("of a call without a result the arguments so far are kept, until it is made or gone", () => {
+  const view = (stage?: string): Frame => ({ type: "view", part: { type: "mcp_app", id: "a", messageId: "m", stage } as AppPart });
+  const input = (n: number, id = "a"): Frame => ({ type: "input", id, arguments: { n } });
+  const soFar = (frames: Frame[]): unknown => (apply(message, frames).parts[0] as AppPart | undefined)?.soFar;
+  assert.deepEqual(soFar([view("draft"), input(1), input(2), input(3, "b")]), { n: 2 });
+  assert.deepEqual(soFar([view("draft"), input(1), view("draft")]), { n: 1 });
+  assert.equal(soFar([view("draft"), input(1), view("called"), input(2)]), undefined);
+  assert.equal(soFar([input(1), view("draft")]), undefined);
+  assert.deepEqual(apply(message, [view("draft"), view("gone")]).parts, []);
 });
 
 test("a reader begins with nothing that the frames bring again", () => {

@@ -17,6 +17,7 @@ use ipc_proto::edges::egress::FinishReason;
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::edges::store::{History, RunCommit, RunFailure};
 use ipc_proto::reply::{ArtifactReference, MAX_PARTS, ReplyPart};
+use ipc_proto::request_context::AttachedFile;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -29,6 +30,8 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(super) enum Step {
     Say(ModelEvent),
+    /// Nothing for a time.
+    Pause(std::time::Duration),
     Hang,
 }
 
@@ -85,6 +88,7 @@ pub(super) fn echo_tool(server: &str) -> McpTool {
         description: "echoes".into(),
         input_schema: json!({"type": "object"}),
         read_only: true,
+        app: false,
     }
 }
 
@@ -125,9 +129,13 @@ pub(super) struct Bench {
     pub(super) cancel: Cancel,
     pub(super) max_turns: Option<u32>,
     pub(super) preceding: usize,
+    /// The channel.
+    pub(super) source: &'static str,
     pub(super) opening: RefCell<Option<Opening>>,
     /// Servers that may claim.
     pub(super) claim_servers: Vec<String>,
+    /// Files of which servers are told.
+    pub(super) attached: Option<Vec<AttachedFile>>,
 }
 
 impl Bench {
@@ -137,8 +145,10 @@ impl Bench {
             cancel: Cancel::default(),
             max_turns: None,
             preceding: 0,
+            source: "test",
             opening: RefCell::default(),
             claim_servers: vec![],
+            attached: None,
         }
     }
 
@@ -164,7 +174,7 @@ impl Bench {
         };
         let job = Job {
             run: RunId::new(),
-            source: "test",
+            source: self.source,
             input: &input,
             model: "demo:one",
             policy: &ToolPolicy::new(None, &[]).unwrap(),
@@ -175,6 +185,7 @@ impl Bench {
             skills_by_name: false,
             today: "2030-01-01",
             claim_servers: &self.claim_servers,
+            attached: self.attached.as_deref(),
         };
         let opening = self.opening.take().unwrap_or(Ok(None));
         run(fake, &job, &places, &runner, &self.cancel, opening).await
@@ -214,6 +225,9 @@ pub(super) struct Fake {
     dying: tokio::sync::Notify,
     pub(super) streams_dropped: Rc<Cell<u32>>,
     pub(super) calls_dropped: Rc<Cell<u32>>,
+    /// Parts of the drafts that can be had, in order.
+    pub(super) drafts: RefCell<VecDeque<ReplyPart>>,
+    pub(super) draft_hangs: Cell<bool>,
     /// Apps can't be kept.
     pub(super) apps_lost: Cell<bool>,
 }
@@ -301,6 +315,10 @@ impl ModelStream for FakeStream {
     async fn next(&mut self) -> Result<ModelEvent, Lost> {
         match self.steps.pop_front() {
             Some(Step::Say(event)) => Ok(event),
+            Some(Step::Pause(time)) => {
+                tokio::time::sleep(time).await;
+                Box::pin(self.next()).await
+            }
             Some(Step::Hang) | None => std::future::pending().await,
         }
     }
@@ -435,8 +453,26 @@ impl Mcp for Fake {
             warnings: vec![],
         })
     }
-    async fn call(&self, server: &str, tool: &str, arguments: &Value) -> Result<FakeCall, Lost> {
-        self.note(format!("call {server} {tool}"))?;
+    async fn draft(&self, server: &str, tool: &str) -> Result<Option<ReplyPart>, Lost> {
+        self.note(format!("draft {server} {tool}"))?;
+        if self.draft_hangs.get() {
+            std::future::pending::<()>().await;
+        }
+        Ok(self.drafts.borrow_mut().pop_front())
+    }
+    async fn draft_input(&self, draft: &str, text: &str) -> Result<Option<String>, Lost> {
+        self.note(format!("draft_input {draft} {text}"))?;
+        Ok(Some(json!({ "so far": text }).to_string()))
+    }
+    async fn call(
+        &self,
+        server: &str,
+        tool: &str,
+        arguments: &Value,
+        draft: Option<&str>,
+    ) -> Result<FakeCall, Lost> {
+        let draft = draft.map_or(String::new(), |draft| format!(" as {draft}"));
+        self.note(format!("call {server} {tool}{draft}"))?;
         self.called_with.borrow_mut().push(arguments.clone());
         let ok = || {
             let content = vec![Block::Text { text: "ok".into() }];
