@@ -77,8 +77,11 @@ pub fn read_sealed(fd: impl AsFd, max: usize) -> Result<Vec<u8>, SealedError> {
     Ok(bytes)
 }
 
-/// The size of a sealed memory file.
-pub(crate) fn sealed_length(fd: impl AsFd, max: usize) -> Result<usize, SealedError> {
+/// The size of a sealed memory file in bytes, after its seals were checked.
+///
+/// # Errors
+/// [`SealedError`], also for one of more than `max` bytes.
+pub fn sealed_length(fd: impl AsFd, max: usize) -> Result<usize, SealedError> {
     let found = match fcntl(&fd, FcntlArg::F_GET_SEALS) {
         Ok(seals) => seals,
         Err(Errno::EINVAL) => -1,

@@ -11,8 +11,9 @@ use std::path::Path;
 /// nothing to write pages with.
 #[path = "../../monod/src/cli.rs"]
 mod monod;
+mod stub;
 
-/// Writes `monod.8`, `monoctl.1`, and a page for each command, such as `monoctl-runs-list.1`.
+/// Writes `monod.8`, `monoctl.1`, `mono-mcp-stub.1`, and a page for each command, such as `monoctl-runs-list.1`.
 pub(crate) fn run(folder: &Path, screen: &mut Screen) -> Result<u8, CtlError> {
     std::fs::create_dir_all(folder).map_err(CtlError::Output)?;
     let mut pages = Vec::new();
@@ -32,6 +33,9 @@ pub(crate) fn run(folder: &Path, screen: &mut Screen) -> Result<u8, CtlError> {
         std::fs::write(&path, text).map_err(CtlError::Output)?;
         screen.line(&path.display().to_string())?;
     }
+    let path = folder.join(format!("{}.1", stub::NAME));
+    std::fs::write(&path, stub::page(stub::HELP).render()).map_err(CtlError::Output)?;
+    screen.line(&path.display().to_string())?;
     Ok(0)
 }
 

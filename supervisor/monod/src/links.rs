@@ -1,5 +1,6 @@
 //! Channels between two workers that live as long as both, beside those of runs.
 
+use crate::compose::shows_apps;
 use crate::input::ProcessId;
 use crate::process::{Process, State};
 use crate::supervisor::Supervisor;
@@ -7,13 +8,15 @@ use ipc_proto::Role;
 use ipc_proto::edges::control::{EdgeName, Peer, ToWorker};
 
 /// Who gets a channel to whom. What may be said on it stands in the table of the wire.
-const LINKS: [(EdgeName, Role, Role); 8] = [
+const LINKS: [(EdgeName, Role, Role); 9] = [
     // Results go out through `egress`; to which hosts, in what it was told.
     (EdgeName::Egress, Role::Egress, Role::ChannelWebhook),
     // Threads, messages and logins of the console.
     (EdgeName::Store, Role::Store, Role::ChannelConsole),
     // Reply files of the console's conversations.
     (EdgeName::Artifact, Role::Artifact, Role::ChannelConsole),
+    // Files that apps hand over.
+    (EdgeName::Artifact, Role::Artifact, Role::AppBridge),
     // Apps that the console shows.
     (EdgeName::AppBridge, Role::AppBridge, Role::ChannelConsole),
     // What became of a run, latest histories, and what is entered into them later.
@@ -36,7 +39,11 @@ impl Supervisor {
             if asker == Role::ChannelWebhook && !self.sends_results() {
                 continue;
             }
-            if asker == Role::AppBridge && !self.config.tools.gateway.enabled {
+            let wanted = match edge {
+                EdgeName::Artifact => shows_apps(&self.config),
+                _ => self.config.tools.gateway.enabled,
+            };
+            if asker == Role::AppBridge && !wanted {
                 continue;
             }
             // A new owner is for those too that finish what they began: they are owed the end.

@@ -49,6 +49,7 @@ fn lintian_finds_no_error_and_the_package_is_whole() {
         "./usr/lib/systemd/system/monod-rootless.service",
         "./usr/share/man/man8/monod.8.gz",
         "./usr/share/man/man1/monoctl-send.1.gz",
+        "./usr/share/man/man1/mono-mcp-stub.1.gz",
         "./usr/share/bash-completion/completions/monoctl",
         "./usr/share/zsh/vendor-completions/_monoctl",
         "./usr/share/fish/vendor_completions.d/monoctl.fish",

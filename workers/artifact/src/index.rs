@@ -276,6 +276,16 @@ impl Index {
         )
     }
 
+    /// The files of an app, newest first.
+    #[must_use]
+    pub fn of_app(&self, app: Uuid) -> Vec<&Manifest> {
+        let newest = self.by_age.iter().rev();
+        newest
+            .filter_map(|p| self.get(p.id))
+            .filter(|manifest| manifest.app == Some(app))
+            .collect()
+    }
+
     /// What retention removes now, oldest first: what has expired, then what is over the count.
     /// Artifacts of runs that are not finalised are their runs' business and not counted.
     #[must_use]
@@ -328,6 +338,7 @@ mod tests {
             conversation_id: conversation.clone(),
             name: "n".into(),
             media_type: "text/plain".into(),
+            app: None,
         };
         let keep = jiff::SignedDuration::from_secs(100);
         let mut m = Manifest::new(

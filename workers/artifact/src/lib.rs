@@ -12,6 +12,7 @@ pub mod copy;
 pub mod dir;
 pub mod index;
 mod inventory;
+pub mod kept;
 pub mod manifest;
 pub mod name;
 pub mod quota;

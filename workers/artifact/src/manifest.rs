@@ -61,6 +61,9 @@ pub struct Manifest {
     pub created_at: Timestamp,
     /// When it stops being readable.
     pub expires_at: Timestamp,
+    /// The app that handed it over: then it is of its run, and no part of the reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub app: Option<Uuid>,
 }
 
 /// What the publisher decides about an artifact, before its bytes are known.
@@ -74,6 +77,8 @@ pub struct Label {
     pub name: String,
     /// From [`name::media_type`].
     pub media_type: String,
+    /// The app that handed it over, where it was one.
+    pub app: Option<Uuid>,
 }
 
 impl Manifest {
@@ -100,6 +105,7 @@ impl Manifest {
             integrity_id,
             created_at,
             expires_at: created_at.checked_add(keep).unwrap_or(Timestamp::MAX),
+            app: label.app,
         }
     }
 
@@ -170,6 +176,7 @@ impl Manifest {
             integrity_id: self.integrity_id.clone(),
             created_at: rfc3339(self.created_at),
             expires_at: rfc3339(self.expires_at),
+            app: self.app.map(|app| app.simple().to_string()),
         }
     }
 }
@@ -210,6 +217,7 @@ mod tests {
             conversation_id: ConversationId::parse("c#2026-01-01").unwrap(),
             name: "weekly.csv".into(),
             media_type: "text/csv".into(),
+            app: None,
         };
         let now: Timestamp = "2026-01-02T03:04:05.678901Z".parse().unwrap();
         let day = jiff::SignedDuration::from_hours(24);
@@ -292,6 +300,7 @@ mod tests {
                 conversation_id: ConversationId::parse(&conversation).unwrap(),
                 name: name::display_name(Some(&wished), "f"),
                 media_type: name::media_type(Some(&wished), "f", "f"),
+                app: (millis % 2 == 0).then(Uuid::new_v4),
             };
             let now = Timestamp::from_millisecond(millis).unwrap();
             let mut manifest = Manifest::new(Uuid::new_v4(), label, 1, integrity_id(&[1; 32]), now, jiff::SignedDuration::from_hours(24));

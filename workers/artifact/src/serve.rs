@@ -3,11 +3,12 @@
 
 use crate::dir::Dir;
 use crate::index::Retention;
+use crate::kept::{Handed, KeepError};
 use crate::quota::CEILING;
 use crate::reading::{ReadError, Wish};
 use crate::session::{Desk, Outcome, Request as Publication, Session};
 use crate::shelf::Shelf;
-use crate::verify::Roots;
+use crate::verify::{Roots, Source};
 use ipc_proto::LinkError;
 use ipc_proto::channel::{Fault, Responder};
 use ipc_proto::edges::artifact::{Artifact, Reply, Request};
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet, spawn_blocking};
+use uuid::Uuid;
 use worker_kit::room::Room;
 use worker_kit::{Event, Granted, KitError, Starting};
 
@@ -39,6 +41,8 @@ struct Shared {
     desk: Arc<Desk>,
     publishing: Arc<Semaphore>,
     reading: Arc<Semaphore>,
+    /// Files of apps, one after the other: an app's are counted.
+    keeping: Arc<Semaphore>,
 }
 
 impl Shared {
@@ -48,6 +52,7 @@ impl Shared {
             desk,
             publishing: copies(),
             reading: copies(),
+            keeping: Arc::new(Semaphore::new(1)),
         }
     }
 }
@@ -347,9 +352,11 @@ fn answer_run(
             session.discard().map_err(internal)?;
             Ok((Reply::Discarded, None))
         }
-        Request::Open { .. } | Request::List { .. } | Request::Enter { .. } => {
-            Err(Fault::new("forbidden", "not for a run"))
-        }
+        Request::Open { .. }
+        | Request::List { .. }
+        | Request::Enter { .. }
+        | Request::Keep { .. }
+        | Request::Kept { .. } => Err(Fault::new("forbidden", "not for a run")),
     }
 }
 
@@ -384,8 +391,14 @@ async fn serve_reader(shared: &Shared, mut server: Server<Artifact>, role: Role)
 
 async fn answer_reader(shared: Shared, role: Role, call: Call<Artifact>) {
     let Call {
-        request, responder, ..
+        request,
+        fds,
+        responder,
+        ..
     } = call;
+    if let Request::Keep { .. } = request {
+        return keep(shared, request, fds, responder).await;
+    }
     let Ok(permit) = shared.reading.acquire_owned().await else {
         return;
     };
@@ -402,6 +415,108 @@ async fn answer_reader(shared: Shared, role: Role, call: Call<Artifact>) {
     if let Err(error) = sent {
         tracing::debug!(%role, %error, "a reply found nobody");
     }
+}
+
+/// Keeps a file of an app. What was kept when nobody waits for it any more is taken back: whoever
+/// asked has told its person that it is not there.
+async fn keep(
+    shared: Shared,
+    request: Request,
+    mut fds: VecDeque<OwnedFd>,
+    responder: Responder<Artifact>,
+) {
+    let Ok(permit) = shared.keeping.acquire_owned().await else {
+        return;
+    };
+    if responder.is_cancelled() {
+        return;
+    }
+    let desk = shared.desk.clone();
+    let cancelled = Arc::new(AtomicBool::new(false));
+    let flag = cancelled.clone();
+    let mut work = spawn_blocking(move || {
+        let _permit = permit;
+        kept(&desk, request, &mut fds, &flag)
+    });
+    let done = tokio::select! {
+        done = &mut work => done,
+        () = responder.cancelled() => {
+            cancelled.store(true, Ordering::Relaxed);
+            work.await
+        }
+    };
+    let sent = match done {
+        Ok(Ok((reply, fd, new))) => {
+            let fds: Vec<_> = fd.into_iter().collect();
+            // An answer ends the call: whether it is waited for has to be known before.
+            let in_vain = responder.is_cancelled();
+            let sent = responder.send(&reply, &fds).await;
+            if let (true, Some(id)) = (in_vain || sent.is_err(), new) {
+                let desk = shared.desk;
+                let _ = spawn_blocking(move || desk.take_back(id)).await;
+            }
+            sent
+        }
+        Ok(Err(fault)) => responder.fault(&fault).await,
+        Err(_panicked) => return,
+    };
+    if let Err(error) = sent {
+        tracing::debug!(%error, "a reply found nobody");
+    }
+}
+
+/// An answer, and the file that it is about when that is new.
+type Kept = (Reply, Option<OwnedFd>, Option<Uuid>);
+
+fn kept(
+    desk: &Desk,
+    request: Request,
+    fds: &mut VecDeque<OwnedFd>,
+    cancelled: &AtomicBool,
+) -> Result<Kept, Fault> {
+    let Request::Keep {
+        app,
+        run,
+        conversation,
+        delivery,
+        name,
+        media_type,
+        content,
+    } = request
+    else {
+        return Err(Fault::new("forbidden", "only for a run"));
+    };
+    let handed = Handed {
+        app: app_of(&app)?,
+        run,
+        conversation,
+        delivery,
+        name,
+        media_type,
+    };
+    let watch = |_| !cancelled.load(Ordering::Relaxed);
+    let now = Timestamp::now();
+    let outcome = Source::sealed(content, fds)
+        .map_err(KeepError::from)
+        .and_then(|source| desk.keep(handed, &source, now, &watch));
+    match outcome {
+        Ok((manifest, new)) => {
+            let (part, fd) = Body::pack_json(&manifest.part()).map_err(internal)?;
+            Ok((Reply::Published { part }, fd, new.then_some(manifest.id)))
+        }
+        Err(error) => {
+            let code = error.code();
+            tracing::info!(app, %code, %error, "a file of an app is not kept");
+            let code = code.as_str().to_owned();
+            Ok((Reply::Refused { code, part: None }, None, None))
+        }
+    }
+}
+
+fn app_of(text: &str) -> Result<Uuid, Fault> {
+    let app = Uuid::try_parse(text).ok();
+    let app = app.filter(|app| app.simple().to_string() == text);
+    app.ok_or_else(|| Fault::new("invalid_request", "no app has this id"))
 }
 
 fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec<OwnedFd>), Fault> {
@@ -446,9 +561,16 @@ fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec
             let (page, fd) = Body::pack_json(&page).map_err(internal)?;
             Ok((Reply::Artifacts { page }, fd.into_iter().collect()))
         }
-        Request::Publish { .. } | Request::Finalise | Request::Discard | Request::Enter { .. } => {
-            Err(Fault::new("forbidden", "only for a run"))
+        Request::Kept { app, delivery, run } => {
+            let page = desk.kept(app_of(app)?, delivery, run, Timestamp::now());
+            let (page, fd) = Body::pack_json(&page).map_err(internal)?;
+            Ok((Reply::Artifacts { page }, fd.into_iter().collect()))
         }
+        Request::Publish { .. }
+        | Request::Finalise
+        | Request::Discard
+        | Request::Enter { .. }
+        | Request::Keep { .. } => Err(Fault::new("forbidden", "only for a run")),
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 /// Longest wished name or media type that is looked at, in bytes; a longer wish is no wish.
-const MAX_WISH: usize = 4096;
+pub(crate) const MAX_WISH: usize = 4096;
 
 /// What all sessions share.
 #[derive(Debug)]
@@ -138,6 +138,7 @@ impl Session {
             conversation_id: self.scope.conversation.clone(),
             media_type: media_type(media.as_deref(), &shown, file_name),
             name: shown.clone(),
+            app: None,
         };
         let verified =
             self.desk

@@ -8,11 +8,14 @@ use crate::Code;
 use crate::dir::{Dir, FileId, is_regular};
 use crate::skeleton::skeleton;
 use crate::source::{SourceError, SourcePath};
-use ipc_proto::RunId;
+use ipc_proto::body::BodyError;
 use ipc_proto::edges::artifact::Root;
+use ipc_proto::{Body, RunId};
+use mono_sys::memfd::SealedError;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, fstat};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -69,6 +72,9 @@ pub enum VerifyError {
     /// Over [`MAX_FILE`].
     #[error("the file has {0} bytes, at most {MAX_FILE} are published")]
     TooLarge(u64),
+    /// What came is no sealed memory file of the size that was said.
+    #[error("what came can't be kept: {0}")]
+    Content(#[source] BodyError),
     /// The kernel refused a question about the descriptor.
     #[error("the descriptor can't be examined: {0}")]
     Descriptor(#[source] io::Error),
@@ -124,6 +130,24 @@ impl AsFd for Source {
 }
 
 impl Source {
+    /// What came as a sealed memory file, which nobody can change any more.
+    ///
+    /// # Errors
+    /// [`VerifyError`]: not sealed, or more than [`MAX_FILE`].
+    pub fn sealed(content: Body, fds: &mut VecDeque<OwnedFd>) -> Result<Self, VerifyError> {
+        let most = usize::try_from(MAX_FILE).unwrap_or(usize::MAX);
+        let (fd, size) = content.sealed(fds, most).map_err(|error| match error {
+            BodyError::Sealed(SealedError::TooLarge { size, .. }) => VerifyError::TooLarge(size),
+            other => VerifyError::Content(other),
+        })?;
+        let stat = fstat(&fd).map_err(|e| VerifyError::Descriptor(e.into()))?;
+        Ok(Self {
+            before: Fingerprint::of(&stat),
+            fd,
+            size,
+        })
+    }
+
     /// True while the file is what it was when it was verified.
     #[must_use]
     pub fn is_unchanged(&self) -> bool {

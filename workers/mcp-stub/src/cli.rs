@@ -4,39 +4,8 @@ use crate::wire::{MAX_SERVER, SOCKET_NAME};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// What `--help` prints.
-pub const HELP: &str = "\
-mono-mcp-stub: an MCP server that a running monod has, for any MCP client
-
-Usage: mono-mcp-stub [--socket PATH] SERVER
-
-Put it in the place of a stdio server's command in the client's configuration. SERVER is a name
-below tools.mcpServers of the daemon's configuration. The daemon starts the server in its own
-sandbox, keeps its keys, and shows its MCP Apps in the web console.
-
-For codex, in ~/.codex/config.toml:
-
-    [mcp_servers.everything]
-    command = \"mono-mcp-stub\"
-    args = [\"everything\"]
-
-For clients with a JSON file (mcpServers):
-
-    \"everything\": { \"command\": \"mono-mcp-stub\", \"args\": [\"everything\"] }
-
-The daemon offers its gateway when tools.gateway.enabled is true. The socket is `gateway.sock`
-beside the daemon's own; only the daemon's user can use it.
-
-Options:
-  --socket PATH  the gateway's socket [default: beside $MONO_SOCKET, or
-                 .mono-agent/gateway.sock, or /run/mono/gateway.sock]
-  -h, --help     this text
-  -V, --version  the version
-
-It ends when the client closes its input. While the daemon restarts it waits: what the client asks
-meanwhile is answered within 30 seconds, and the session goes on. What goes wrong is told on
-standard error.
-";
+/// What `--help` prints. The manual page is made of it, too.
+pub const HELP: &str = include_str!("help.txt");
 
 /// What to do.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -206,7 +206,7 @@ impl Desk {
         fill: impl FnOnce(&mut Confirmation),
     ) -> Stop {
         let may_remember = grant.is_some();
-        if size(&asked.params) > ipc_proto::apps::MAX_DOWNLOAD {
+        if size(&asked.params) > ipc_proto::apps::MAX_PARAMS {
             return too_large().into();
         }
         let params = asked.params.clone();

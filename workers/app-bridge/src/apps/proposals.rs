@@ -1,5 +1,5 @@
-//! What an app proposes to the person: a link, context for the model, a message, files. No server
-//! is asked; what comes of it is the page's and the person's (spec s0, "MCP Apps").
+//! What an app proposes to the person: a link, context for the model, a message. No server is
+//! asked; what comes of it is the page's and the person's (spec s0, "MCP Apps").
 
 use super::audit::{Method, Phase};
 use super::authority::complete;
@@ -8,9 +8,7 @@ use super::redact::redact;
 use crate::limits::{cut, printable};
 use crate::listing::size;
 use crate::servers::{Servers, Starter};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use ipc_proto::apps::{MAX_DOWNLOAD, MAX_MESSAGE_CHARS, MAX_REQUEST, OfferedFile};
+use ipc_proto::apps::{MAX_MESSAGE_CHARS, MAX_PARAMS, MAX_REQUEST};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Instant;
@@ -25,18 +23,14 @@ const PREVIEW_DEPTH: usize = 6;
 const PREVIEW_ITEMS: usize = 20;
 /// Bytes of one text in a preview.
 const PREVIEW_TEXT: usize = 512;
-/// Files that are handed over at once.
-const MAX_FILES: usize = 10;
-/// Longest name of a file in bytes.
-const MAX_FILE_NAME: usize = 240;
 /// What holds for a view once context was allowed.
 const CONTEXT_GRANT: &str = "ui/update-model-context";
 
-fn invalid(message: impl Into<String>) -> Refusal {
+pub(super) fn invalid(message: impl Into<String>) -> Refusal {
     Refusal::new("app_request_invalid", message)
 }
 
-fn within(asked: &Asked, most: usize) -> Result<(), Refusal> {
+pub(super) fn within(asked: &Asked, most: usize) -> Result<(), Refusal> {
     if size(&asked.params) <= most {
         return Ok(());
     }
@@ -158,104 +152,6 @@ fn context_text(params: &Value) -> Result<String, Refusal> {
     Ok(text)
 }
 
-#[derive(Debug, PartialEq)]
-struct Handed {
-    name: String,
-    media_type: String,
-    data: Vec<u8>,
-}
-
-/// Files that are embedded in a request. What would have to be read from elsewhere is refused.
-fn files(params: &Value) -> Result<Vec<Handed>, Refusal> {
-    let contents = params.get("contents").and_then(Value::as_array);
-    let contents = contents.filter(|contents| (1..=MAX_FILES).contains(&contents.len()));
-    let contents = contents.ok_or_else(|| invalid("One to ten files are handed over at once."))?;
-    let file = |content: &Value| {
-        let embedded = || invalid("Only embedded files are handed over.");
-        content
-            .get("type")
-            .and_then(Value::as_str)
-            .filter(|kind| *kind == "resource")
-            .ok_or_else(embedded)?;
-        let resource = content.get("resource").ok_or_else(embedded)?;
-        let of = |key: &str| resource.get(key).and_then(Value::as_str);
-        let data = match (of("text"), of("blob")) {
-            (Some(text), None) => text.as_bytes().to_vec(),
-            (None, Some(blob)) => STANDARD
-                .decode(blob)
-                .map_err(|_| invalid("A file's bytes are no base64."))?,
-            _ => return Err(embedded()),
-        };
-        Ok(Handed {
-            name: file_name(of("uri").unwrap_or_default()),
-            media_type: media_type(of("mimeType")),
-            data,
-        })
-    };
-    contents.iter().map(file).collect()
-}
-
-/// A plain file name from the last part of an address: no folder, nothing hidden, nothing that
-/// looks like something else.
-fn file_name(uri: &str) -> String {
-    let path = uri.split(['?', '#']).next().unwrap_or_default();
-    let last = path.rsplit(['/', '\\', ':']).next().unwrap_or_default();
-    let decoded = percent(last);
-    let plain: String = decoded
-        .chars()
-        .map(|c| match c {
-            '/' | '\\' | ':' | '*' | '?' | '"' | '<' | '>' | '|' => '_',
-            c if c.is_control() || is_format(c) => '_',
-            c => c,
-        })
-        .collect();
-    let plain = plain.trim().trim_start_matches('.').trim_end_matches('.');
-    match cut(plain, MAX_FILE_NAME) {
-        "" => "download".to_owned(),
-        name => name.to_owned(),
-    }
-}
-
-/// Marks that change the direction or the look of what is around them.
-fn is_format(c: char) -> bool {
-    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{61c}')
-}
-
-fn percent(text: &str) -> String {
-    let mut out = Vec::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = (bytes[at] == b'%')
-            .then(|| text.get(at + 1..at + 3))
-            .flatten();
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-fn media_type(declared: Option<&str>) -> String {
-    let token = |part: &str| {
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b);
-        !part.is_empty() && part.bytes().all(allowed)
-    };
-    let declared = declared.filter(|text| text.len() <= 127);
-    let declared = declared.filter(|text| {
-        text.split_once('/')
-            .is_some_and(|(kind, sub)| token(kind) && token(sub))
-    });
-    declared.unwrap_or("application/octet-stream").to_owned()
-}
-
 impl Desk {
     pub(super) async fn link<S: Starter>(
         &self,
@@ -318,44 +214,8 @@ impl Desk {
             let message = "The app may propose a message every three seconds.";
             return Err(Refusal::new("app_rate_limited", message).into());
         }
-        self.done(servers, asked, Method::Message, MAX_DOWNLOAD)?;
+        self.done(servers, asked, Method::Message, MAX_PARAMS)?;
         Ok(json!({ "text": text }))
-    }
-
-    pub(super) async fn download<S: Starter>(
-        &self,
-        servers: &Arc<Servers<S>>,
-        asked: &Asked,
-    ) -> Result<Value, Stop> {
-        within(asked, MAX_DOWNLOAD)?;
-        let files = files(&asked.params)?;
-        if !asked.confirmed {
-            return Err(self
-                .confirm(servers, asked, Method::Download, None, |question| {
-                    question.files = files
-                        .iter()
-                        .map(|file| OfferedFile {
-                            name: file.name.clone(),
-                            bytes: file.data.len(),
-                        })
-                        .collect();
-                    let first = files
-                        .first()
-                        .map(|file| String::from_utf8_lossy(&file.data));
-                    (question.preview, question.truncated) =
-                        preview(first.unwrap_or_default().into_owned().into());
-                })
-                .await);
-        }
-        self.done(servers, asked, Method::Download, MAX_DOWNLOAD)?;
-        let files: Vec<Value> = files
-            .into_iter()
-            .map(|file| {
-                json!({ "name": file.name, "mediaType": file.media_type,
-                    "bytes": file.data.len(), "data": STANDARD.encode(file.data) })
-            })
-            .collect();
-        Ok(json!({ "files": files }))
     }
 
     /// The rest of the checks, and the log: nothing more is done here.
@@ -452,47 +312,6 @@ mod tests {
     }
 
     #[test]
-    fn files_are_embedded_and_plainly_named() {
-        let of = |uri: &str| {
-            json!({ "contents": [{ "type": "resource",
-            "resource": { "uri": uri, "mimeType": "text/csv", "text": "a,b" } }] })
-        };
-        for (uri, name) in [
-            ("file:///reports/weekly.csv", "weekly.csv"),
-            ("ui://x/../../etc/passwd", "passwd"),
-            ("ui://x/%2e%2e%2fsecret", "_secret"),
-            ("ui://x/.bashrc", "bashrc"),
-            ("ui://x/a%0d%0ab.csv", "a__b.csv"),
-            ("ui://x/report\u{202e}fdp.exe", "report_fdp.exe"),
-            ("ui://x/a?name=b", "a"),
-            ("C:\\x\\y.txt", "y.txt"),
-            ("", "download"),
-            ("ui://x/", "download"),
-            ("ui://x/...", "download"),
-        ] {
-            assert_eq!(files(&of(uri)).unwrap()[0].name, name, "{uri}");
-        }
-        let blob = json!({ "contents": [{ "type": "resource",
-            "resource": { "uri": "a:b", "mimeType": "x", "blob": "AAAA" } }] });
-        let file = &files(&blob).unwrap()[0];
-        assert_eq!(
-            (file.data.len(), &*file.media_type),
-            (3, "application/octet-stream")
-        );
-        for bad in [
-            json!({}),
-            json!({ "contents": [] }),
-            json!({ "contents": [{ "type": "resource_link", "uri": "https://x", "name": "x" }] }),
-            json!({ "contents": [{ "type": "resource", "resource": { "uri": "a" } }] }),
-            json!({ "contents": [{ "type": "resource", "resource": { "uri": "a", "text": "", "blob": "" } }] }),
-            json!({ "contents": [{ "type": "resource", "resource": { "uri": "a", "blob": "%" } }] }),
-            json!({ "contents": vec![of("a")["contents"][0].clone(); 11] }),
-        ] {
-            assert!(files(&bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
     fn a_preview_is_small_and_without_credentials() {
         let (text, less) = preview(json!({ "password": "hunter2", "note": "hi" }));
         assert!(!text.contains("hunter2") && text.contains("hi") && !less);
@@ -509,13 +328,6 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
-
-        #[test]
-        fn a_file_name_is_never_a_path(uri in "\\PC{0,80}") {
-            let name = file_name(&uri);
-            prop_assert!(!name.is_empty() && name.len() <= MAX_FILE_NAME);
-            prop_assert!(!name.starts_with('.') && !name.contains(['/', '\\', '\0', '\n']));
-        }
 
         #[test]
         fn a_preview_fits_whatever_it_shows(text in "\\PC{0,900}", n in 0usize..40) {

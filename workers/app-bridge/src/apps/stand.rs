@@ -1,6 +1,7 @@
 //! Where apps are asked for: at a desk, once there is one, until another process has it.
 
 use super::desk::Desk;
+use super::files::Keeper;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -13,6 +14,7 @@ const OPENS_WITHIN: Duration = Duration::from_secs(10);
 pub struct Stand {
     desk: OnceLock<Arc<Desk>>,
     to_come: watch::Sender<bool>,
+    keeper: Keeper,
 }
 
 impl Default for Stand {
@@ -20,11 +22,17 @@ impl Default for Stand {
         Self {
             desk: OnceLock::new(),
             to_come: watch::Sender::new(false),
+            keeper: Keeper::default(),
         }
     }
 }
 
 impl Stand {
+    /// Who keeps files of apps.
+    pub const fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
     /// There will be a desk soon, or there won't be after all.
     pub fn awaits(&self, to_come: bool) {
         self.to_come.send_replace(to_come);

@@ -1,6 +1,7 @@
 //! What people have open: views, what holds in each until it closes, and questions that wait for an
 //! answer. Time is an argument.
 
+use super::files::Offer;
 use ipc_proto::apps::CONFIRM_MS;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
@@ -14,6 +15,8 @@ pub const MAX_VIEWS: usize = 8;
 pub const MAX_ALL: usize = 256;
 /// Questions of one app that wait.
 pub const MAX_WAITING: usize = 4;
+/// Files of one view that a person wants and whose bytes have not come yet.
+pub const MAX_EXPECTED: usize = 20;
 /// Between two messages that an app proposes (facts 6.8).
 pub const MESSAGE_PAUSE: Duration = Duration::from_secs(3);
 
@@ -26,6 +29,14 @@ pub struct Waiting {
     pub params: Value,
     /// What an answer for the view would allow from then on.
     pub grant: Option<String>,
+    view: String,
+    since: Instant,
+}
+
+/// A file that a person wants, until its bytes are here.
+#[derive(Debug)]
+struct Expected {
+    offer: Offer,
     view: String,
     since: Instant,
 }
@@ -44,6 +55,7 @@ struct View {
 pub struct Views {
     views: HashMap<String, View>,
     waiting: HashMap<String, Waiting>,
+    expected: HashMap<String, Expected>,
     opened: u64,
 }
 
@@ -95,6 +107,7 @@ impl Views {
             view.life.cancel();
         }
         self.waiting.retain(|_, waiting| waiting.view != view);
+        self.expected.retain(|_, expected| expected.view != view);
     }
 
     /// Ends every view of an app.
@@ -178,10 +191,39 @@ impl Views {
         self.waiting.remove(id)
     }
 
+    /// A person wants this file of a view; gives the name that its bytes come under. None when
+    /// enough are on their way.
+    pub fn expect(&mut self, view: &str, offer: Offer, now: Instant) -> Option<String> {
+        self.expire(now);
+        let of_view = |expected: &&Expected| expected.view == view;
+        let full = self.expected.values().filter(of_view).count() >= MAX_EXPECTED;
+        if full || !self.views.contains_key(view) {
+            return None;
+        }
+        let id = new_name();
+        let expected = Expected {
+            offer,
+            view: view.to_owned(),
+            since: now,
+        };
+        self.expected.insert(id.clone(), expected);
+        Some(id)
+    }
+
+    /// The file of a view that has come, once.
+    pub fn expected(&mut self, view: &str, id: &str, now: Instant) -> Option<Offer> {
+        self.expire(now);
+        if self.expected.get(id)?.view != view {
+            return None;
+        }
+        self.expected.remove(id).map(|expected| expected.offer)
+    }
+
     fn expire(&mut self, now: Instant) {
         let most = Duration::from_millis(CONFIRM_MS);
-        let fresh = |waiting: &Waiting| now.saturating_duration_since(waiting.since) < most;
-        self.waiting.retain(|_, waiting| fresh(waiting));
+        let fresh = |since: Instant| now.saturating_duration_since(since) < most;
+        self.waiting.retain(|_, waiting| fresh(waiting.since));
+        self.expected.retain(|_, expected| fresh(expected.since));
     }
 
     /// True when the view may propose a message now, which counts.
@@ -252,6 +294,33 @@ mod tests {
         let last = ask(&mut views, &one, over).unwrap();
         views.close(&one);
         assert!(views.answer(&one, &last, over).is_none());
+    }
+
+    #[test]
+    fn a_file_is_expected_once_of_its_view_and_for_a_while() {
+        let t = Instant::now();
+        let mut views = Views::default();
+        let (one, two) = (views.open("a"), views.open("a"));
+        let offer = || Offer {
+            name: "a.csv".into(),
+            media_type: None,
+            bytes: 3,
+        };
+        let id = views.expect(&one, offer(), t).unwrap();
+        assert!(views.expected(&two, &id, t).is_none());
+        assert_eq!(views.expected(&one, &id, t), Some(offer()));
+        assert!(views.expected(&one, &id, t).is_none());
+        let over = t + Duration::from_millis(CONFIRM_MS);
+        let late = views.expect(&one, offer(), t).unwrap();
+        assert!(views.expected(&one, &late, over).is_none());
+        for _ in 0..MAX_EXPECTED {
+            assert!(views.expect(&one, offer(), over).is_some());
+        }
+        assert!(views.expect(&one, offer(), over).is_none());
+        let other = views.expect(&two, offer(), over).unwrap();
+        views.close(&two);
+        assert!(views.expected(&two, &other, over).is_none());
+        assert!(views.expect(&two, offer(), over).is_none());
     }
 
     #[test]

@@ -74,11 +74,45 @@ pub async fn download(
     let delivery =
         ConversationId::parse(&format!("web:{}", found.thread)).map_err(|_| missing())?;
     let run = found.message.run_id.as_deref().map(RunId::parse);
-    let request = Request::Open {
+    let wanted = Wanted {
         id,
-        integrity_id: Some(integrity.to_owned()),
-        delivery: Some(delivery),
+        integrity: integrity.to_owned(),
+        delivery,
         run: run.transpose().map_err(|_| missing())?,
+        app: None,
+    };
+    fetch(keeper, downloads, wanted).await
+}
+
+/// A file, and whose it must be.
+#[derive(Debug)]
+pub struct Wanted {
+    /// The artifact.
+    pub id: String,
+    /// What it must be.
+    pub integrity: String,
+    /// The conversation that it went to.
+    pub delivery: ConversationId,
+    /// The run that made it.
+    pub run: Option<RunId>,
+    /// The app that it is a file of; none for a part of the reply.
+    pub app: Option<String>,
+}
+
+/// A verified file on its way to a page.
+///
+/// # Errors
+/// 404 `artifact_missing` or `artifact_expired`, 409 `artifact_integrity_failed`.
+pub async fn fetch(
+    keeper: &Keeper,
+    downloads: &Arc<Semaphore>,
+    wanted: Wanted,
+) -> Result<Response, ApiError> {
+    let request = Request::Open {
+        id: wanted.id,
+        integrity_id: Some(wanted.integrity),
+        delivery: Some(wanted.delivery),
+        run: wanted.run,
     };
     let permit = downloads.clone().acquire_owned().await;
     let permit = permit.map_err(|_| ApiError::unavailable("console"))?;
@@ -99,6 +133,9 @@ pub async fn download(
     let record: ArtifactRecord = record
         .unpack_json(&mut fds, MAX_RECORD)
         .map_err(|_| refusal(""))?;
+    if record.app != wanted.app {
+        return Err(refusal("artifact_missing"));
+    }
     let content = fds.pop_front().ok_or_else(|| refusal(""))?;
     response(&record, content, permit)
 }
@@ -220,6 +257,7 @@ mod tests {
             integrity_id: "sha256:00".into(),
             created_at: String::new(),
             expires_at: String::new(),
+            app: None,
         }
     }
 

@@ -1,7 +1,7 @@
 /** Requests about apps of a reply. The capability of a view stays in here and never enters a frame. */
 
 import { ApiError, failed } from "./client.ts";
-import type { AppPart, AppRecord, Confirmation, Decision } from "./types.ts";
+import type { AppPart, AppRecord, Confirmation, Decision, FilePart } from "./types.ts";
 
 const ROOT = "/api/v1";
 const UNREACHABLE = "The server can't be reached. Is the daemon running?";
@@ -34,26 +34,29 @@ function refusal(status: number, body: string): AppError {
 }
 
 interface Ask {
-  method: "GET" | "POST" | "DELETE";
+  method: "GET" | "POST" | "PUT" | "DELETE";
   path: string;
   body?: unknown;
+  /** Sent as they are. */
+  bytes?: Uint8Array<ArrayBuffer>;
   capability?: string;
   signal?: AbortSignal | undefined;
   /** Is sent although the page goes away. */
   keepalive?: boolean;
 }
 
-async function ask({ method, path, body, capability, signal, keepalive = false }: Ask): Promise<Response> {
+async function ask({ method, path, body, bytes, capability, signal, keepalive = false }: Ask): Promise<Response> {
   const headers: Record<string, string> = {};
   if (method !== "GET") headers["x-mono-console"] = "1";
   if (body !== undefined) headers["content-type"] = "application/json";
+  if (bytes !== undefined) headers["content-type"] = "application/octet-stream";
   if (capability !== undefined) headers["x-mono-app-capability"] = capability;
   let response: Response;
   try {
     response = await fetch(`${ROOT}${path}`, {
       method,
       headers,
-      body: body === undefined ? null : JSON.stringify(body),
+      body: bytes ?? (body === undefined ? null : JSON.stringify(body)),
       credentials: "same-origin",
       redirect: "error",
       signal: signal ?? null,
@@ -99,6 +102,12 @@ export class View {
     return ((await response.json()) as { result: unknown }).result;
   }
 
+  /** The bytes of a file that a person wants; gives the file as it is kept. */
+  async hand(file: string, bytes: Uint8Array<ArrayBuffer>, signal?: AbortSignal): Promise<FilePart> {
+    const response = await ask({ method: "PUT", path: `${this.path}/files/${id(file)}`, bytes, capability: this.capability, signal });
+    return ((await response.json()) as { file: FilePart }).file;
+  }
+
   async dropContext(): Promise<void> {
     await ask({ method: "DELETE", path: `${this.path}/context`, capability: this.capability });
   }
@@ -113,6 +122,8 @@ export const apps = {
     (await (await ask({ method: "GET", path: appPath(part), signal })).json()) as AppRecord,
   html: async (part: AppPart, signal?: AbortSignal): Promise<string> =>
     (await ask({ method: "GET", path: `${appPath(part)}/html`, signal })).text(),
+  files: async (part: AppPart, signal?: AbortSignal): Promise<FilePart[]> =>
+    ((await (await ask({ method: "GET", path: `${appPath(part)}/files`, signal })).json()) as { files: FilePart[] }).files,
   open: async (part: AppPart): Promise<View> => {
     const response = await ask({ method: "POST", path: `${appPath(part)}/views`, body: {} });
     return new View(part, (await response.json()) as { view: string; capability: string; connected: boolean });

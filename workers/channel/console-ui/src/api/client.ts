@@ -130,8 +130,10 @@ export const api = {
   uploadAddress: (upload: string): string => `${ROOT}/uploads/${id(upload)}/content`,
 
   /** Made from the part's ids: what a part says of its address is not followed. */
-  fileAddress: (part: FilePart): string =>
-    `${ROOT}/messages/${id(part.messageId)}/attachments/${id(part.id)}${query({ integrity: part.integrityId })}`,
+  fileAddress: (part: FilePart): string => {
+    const place = part.app === undefined ? "attachments" : `apps/${id(part.app)}/files`;
+    return `${ROOT}/messages/${id(part.messageId)}/${place}/${id(part.id)}${query({ integrity: part.integrityId })}`;
+  },
   file: (part: FilePart, signal?: AbortSignal): Promise<Response> =>
     request("GET", api.fileAddress(part).slice(ROOT.length), undefined, signal),
 

@@ -98,7 +98,7 @@ function What({ confirmation, app }: { confirmation: Confirmation; app: string }
     case "context":
       return <>{who} wants to add to what the agent reads with your next messages, until the app closes. You see it above the message.</>;
     case "download":
-      return <>{who} wants to save this on your device.</>;
+      return <>{who} wants to save this on your device. It is kept with the app, too.</>;
     default:
       return (
         <>

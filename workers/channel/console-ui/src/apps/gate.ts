@@ -31,6 +31,7 @@ export type Verdict =
 export type Dropped = "malformed" | "too_large" | "too_early" | "unasked" | "out_of_order" | "closed" | "reserved";
 
 const METHOD = /^[A-Za-z$][A-Za-z0-9_/$.-]{0,127}$/;
+const DOWNLOAD = "ui/download-file";
 const INITIALIZE = "ui/initialize";
 const INITIALIZED = "ui/notifications/initialized";
 const INPUT = "ui/notifications/tool-input";
@@ -93,7 +94,7 @@ export class Gate {
     const message = data as Message;
     if (message.jsonrpc !== "2.0") return { kind: "drop", why: "malformed" };
     const method: unknown = message.method;
-    const most = method === "ui/download-file" ? DOWNLOAD_BYTES : REQUEST_BYTES;
+    const most = method === DOWNLOAD ? DOWNLOAD_BYTES : REQUEST_BYTES;
     const fits = weigh(data, most) !== null;
     const id = idOf(message.id);
     if (method === undefined) {
@@ -144,7 +145,8 @@ export class Gate {
       this.agreed = agreed;
       this.initialize = id;
     } else if (method !== "ping" && this.phase !== "ready") {
-      if (this.held >= EARLY_REQUESTS) return this.early(id);
+      // Files are too large to be held.
+      if (this.held >= EARLY_REQUESTS || method === DOWNLOAD) return this.early(id);
       this.held += 1;
       this.theirs.add(id);
       return { kind: "hold", message };

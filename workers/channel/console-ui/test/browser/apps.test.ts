@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import type { Download } from "playwright-core";
 import { app, PLAIN } from "../apps/view.ts";
 import { decide, frameOf, holds, openApp } from "../apps/open.ts";
 import { clean, setup } from "./setup.ts";
@@ -250,19 +251,65 @@ test("context is granted once, the last one counts, goes with the next message, 
   await console.close();
 });
 
-test("files of an app are saved after a question, under a clean name", async () => {
+test("files are saved when a person wants them, from where they are kept", async () => {
   const console = await it.open();
   const { page } = console;
   it.mock.apps.define("saver", { html: PLAIN });
-  const { frame } = await openApp(console, "saver");
+  const { card, frame } = await openApp(console, "saver");
   await holds(frame, "globalThis.initialized !== undefined");
-  const answer = frame.evaluate("ask('ui/download-file', { contents: [{ type: 'resource', resource: { uri: 'file:///../../report.csv', mimeType: 'text/csv', text: 'a,b' } }] })");
+  const text = "{ type: 'resource', resource: { uri: 'file:///../../report.csv?x', mimeType: 'text/csv', text: 'a,b' } }";
+  const blob = "{ type: 'resource', resource: { uri: 'ui://x/b.bin', blob: 'AP8K' } }";
+  const hand = (...contents: string[]): Promise<{ result?: object; error?: { code: number; data?: { code: string } } }> =>
+    frame.evaluate(`ask('ui/download-file', { contents: [${contents.join(",")}] })`);
   const dialog = page.getByRole("dialog", { name: "Save files of the app?" });
+
+  const no = hand(text);
   await dialog.getByText("report.csv").waitFor();
-  const [download] = await Promise.all([page.waitForEvent("download"), decide(page, "Save")]);
-  await answer;
-  assert.equal(download.suggestedFilename(), "report.csv");
-  assert.equal(readFileSync(await download.path(), "utf8"), "a,b");
+  await decide(page, "Don't allow");
+  assert.equal((await no).error?.data?.code, "app_declined");
+  assert.equal(await card.locator(".app-files").count(), 0);
+
+  const downloads: Download[] = [];
+  page.on("download", (download) => downloads.push(download));
+  const yes = hand(text, blob);
+  await dialog.getByText("b.bin").waitFor();
+  // Its preview is of the first.
+  await dialog.getByText("a,b").waitFor();
+  // One after the other.
+  assert.equal((await hand(text)).error?.data?.code, "app_rate_limited");
+  await decide(page, "Save");
+  assert.deepEqual((await yes).result, {});
+  await card.getByText("2 files of this app").click();
+  await card.getByRole("article", { name: "File b.bin" }).waitFor();
+  while (downloads.length < 2) await page.waitForEvent("download");
+  const saved = new Map<string, string>();
+  for (const download of downloads) saved.set(download.suggestedFilename(), readFileSync(await download.path()).toString("hex"));
+  assert.deepEqual([...saved].sort(), [["b.bin", "00ff0a"], ["report.csv", Buffer.from("a,b").toString("hex")]]);
+
+  // What is only linked to is read as the app reads: its own page, and nothing else.
+  const foreign = await hand("{ type: 'resource_link', uri: 'https://x.example/a', name: 'a' }");
+  assert.equal(foreign.error?.data?.code, "app_resource_forbidden");
+  const own = hand("{ type: 'resource_link', uri: 'ui://mock/saver', name: 'a' }");
+  await dialog.getByText("saver").first().waitFor();
+  await decide(page, "Don't allow");
+  assert.equal((await own).error?.data?.code, "app_declined");
+  for (const bad of ["7", "{ type: 'text', text: 'a' }", "{ type: 'resource', resource: { uri: 'a', blob: '%' } }", ""]) {
+    assert.equal((await hand(bad)).error?.code, -32602, bad);
+  }
+  const asked = it.mock.apps.asked.filter((method) => method === "ui/download-file").length;
+  const large = await frame.evaluate("ask('ui/download-file', { contents: [{ type: 'resource', resource: { uri: 'a', text: 'x'.repeat(29 * 1024 * 1024) } }] })");
+  assert.equal((large as { error?: { data?: { code: string } } }).error?.data?.code, "app_request_too_large");
+  assert.equal(it.mock.apps.asked.filter((method) => method === "ui/download-file").length, asked);
+  const over = await frame.evaluate("ask('ui/download-file', { contents: [{ type: 'resource', resource: { uri: 'a', text: 'x'.repeat(20 * 1024 * 1024 + 1) } }] })");
+  assert.equal((over as { error?: { data?: { code: string } } }).error?.data?.code, "app_request_too_large");
+  // And not so much again.
+  const soon = await frame.evaluate("ask('ui/download-file', { contents: [{ type: 'resource', resource: { uri: 'a', text: 'x'.repeat(20 * 1024 * 1024) } }] })");
+  assert.equal((soon as { error?: { data?: { code: string } } }).error?.data?.code, "app_rate_limited");
+
+  // They are there after a reload.
+  await page.reload();
+  await page.getByText("2 files of this app").waitFor();
+  clean(console);
   await console.close();
 });
 

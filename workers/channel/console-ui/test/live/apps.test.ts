@@ -141,7 +141,7 @@ test("its files are kept and saved once that was allowed, under mended names", a
   const address = (await kept.getByRole("link").getAttribute("href")) ?? "";
   // Opened as a page it is a download, too, and never shown.
   const tab = await console.context.newPage();
-  const [bare] = await Promise.all([tab.waitForEvent("download"), tab.goto(address).catch(() => undefined)]);
+  const [bare] = await Promise.all([tab.waitForEvent("download"), tab.goto(new URL(address, console.origin).href).catch(() => undefined)]);
   assert.equal(bare.suggestedFilename(), name);
   await tab.close();
   const linked = await ask(frame, 9013, "ui/download-file", { contents: [{ type: "resource_link", uri: "https://dice.example/x", name: "x" }] });

@@ -5,12 +5,13 @@ import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { PROXY_ISOLATION, PROXY_POLICY } from "../../mock/apps.ts";
 import { Gate, sendable, type Message } from "../../src/apps/gate.ts";
+import { embedded, head, linked } from "../../src/apps/handed.ts";
 import { clamped, Height } from "../../src/apps/height.ts";
 import { Rate, weigh } from "../../src/apps/json.ts";
 import { HEIGHT_CHANGES, MAX_HEIGHT, MIN_HEIGHT, RESULT_BYTES, RESULT_DEPTH } from "../../src/apps/limits.ts";
 import { link } from "../../src/apps/link.ts";
 import { document as appDocument, granted, innerPolicy, opening, origin, origins, within } from "../../src/apps/policy.ts";
-import { bounded, cut, preview, PREVIEW_BYTES, REDACTED } from "../../src/apps/preview.ts";
+import { bounded, cut, preview, REDACTED } from "../../src/apps/preview.ts";
 import { Pulse } from "../../src/apps/pulse.ts";
 import { revision } from "../../src/apps/revision.ts";
 
@@ -112,7 +113,7 @@ test("a preview is short, and its secrets are gone", () => {
   const many = preview(Array.from({ length: 10_000 }, (_, n) => n)).text;
   assert.ok(many.includes("… 9980 more") && !many.includes("9999"));
   for (const value of ["ä".repeat(10_000), Object.fromEntries(Array.from({ length: 20 }, (_, n) => [`k${n}`, "😀".repeat(150)]))]) {
-    assert.ok(new TextEncoder().encode(preview(value).text).length <= PREVIEW_BYTES);
+    assert.ok(new TextEncoder().encode(preview(value).text).length <= 2048);
   }
   const short = cut("aé😀b", 6);
   assert.deepEqual(short, { text: "aé…", truncated: true });
@@ -253,6 +254,21 @@ test("answers are to what was asked, each once, and not too large", () => {
   assert.equal(gate.outgoing({ jsonrpc: "2.0", id: "b", result: {} }), null);
 });
 
+test("a message of 64 KiB is taken and an answer of 1 MiB is given, and neither of a byte more", () => {
+  const bytes = (message: object): number => new TextEncoder().encode(JSON.stringify(message)).length;
+  const call = (text: string): Message => ({ jsonrpc: "2.0", id: 5, method: "tools/call", params: { name: "x", arguments: { text } } });
+  const filled = (message: (text: string) => Message, size: number): Message => message("x".repeat(size - bytes(message(""))));
+  const most = 64 * 1024;
+  assert.equal(opened().incoming(filled(call, most)).kind, "pass");
+  const over = opened().incoming(filled(call, most + 1));
+  assert.deepEqual(over.kind === "answer" && over.message.error?.data, { code: "app_request_too_large" });
+  const note = (data: string): Message => notify("notifications/message", { data });
+  assert.equal(opened().incoming(filled(note, most)).kind, "pass");
+  assert.deepEqual(opened().incoming(filled(note, most + 1)), { kind: "drop", why: "too_large" });
+  const text = (size: number): string => "x".repeat(size - 2);
+  assert.ok(sendable(text(1024 * 1024)) && !sendable(text(1024 * 1024 + 1)));
+});
+
 test("requests under way are bounded, and so are those that are early", () => {
   const gate = opened();
   const ask = (id: number): string => gate.incoming({ jsonrpc: "2.0", id, method: "tools/list" }).kind;
@@ -278,4 +294,25 @@ test("no revision in common, reserved names and what is no message", () => {
   open.close();
   assert.deepEqual(open.incoming(READY), { kind: "drop", why: "closed" });
   assert.equal(open.outgoing(notify("x")), null);
+});
+
+test("files are embedded, as a text or in base64, and too large to wait for a view", () => {
+  const of = (resource: unknown): unknown => ({ type: "resource", resource });
+  const file = embedded(of({ uri: "ui://x/a.csv?q#f", mimeType: "text/csv", text: "ä" }));
+  assert.deepEqual([file?.uri, file?.mimeType, [...(file?.bytes ?? [])]], ["ui://x/a.csv", "text/csv", [0xc3, 0xa4]]);
+  assert.deepEqual([...(embedded(of({ blob: "AP8K" }))?.bytes ?? [])], [0, 255, 10]);
+  assert.equal(embedded(of({ uri: `ui://${"x".repeat(5000)}/name.csv`, text: "" }))?.uri.endsWith("/name.csv"), true);
+  assert.equal(embedded(of({ uri: 7, mimeType: 7, text: "" }))?.uri, "");
+  for (const bad of [null, 7, "x", of(null), of({}), of({ text: "", blob: "" }), of({ text: 7 }), of({ blob: "%" }), { type: "text", text: "a" }]) {
+    assert.equal(embedded(bad), null, JSON.stringify(bad));
+  }
+  assert.equal(linked({ type: "resource_link", uri: "ui://x" }), "ui://x");
+  for (const bad of [null, 7, of({ uri: "ui://x" }), { type: "resource_link" }]) assert.equal(linked(bad), null);
+  assert.equal(head(undefined), "");
+  assert.equal(head(embedded(of({ text: "x".repeat(9000) })) ?? undefined).length, 4096);
+  const gate = new Gate();
+  const request = { jsonrpc: "2.0", id: 7, method: "ui/download-file", params: {} };
+  assert.equal(gate.incoming(request).kind, "answer");
+  assert.equal(opened().incoming({ ...request, params: { x: "x".repeat(27 * 1024 * 1024) } }).kind, "pass");
+  assert.equal(opened().incoming({ ...request, params: { x: "x".repeat(28 * 1024 * 1024) } }).kind, "answer");
 });
