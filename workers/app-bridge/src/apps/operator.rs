@@ -46,7 +46,7 @@ pub async fn inspect<S: Starter>(servers: &Arc<Servers<S>>, ask: Inspect) -> Res
             Ok(told)
         }
         other => {
-            let disabled = "apps are not shown here: set apps.enabled and console.enabled";
+            let disabled = "apps are not shown here: they need an MCP server, console.enabled and apps.enabled";
             let desk = servers
                 .stand()
                 .soon()
