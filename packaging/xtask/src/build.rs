@@ -55,9 +55,8 @@ const MUSL_SINCE: u32 = 93;
 
 /// Relocations in their packed form: a position-independent program carries one for each pointer in
 /// its tables, and packed they take a hundredth of the room, in the file and at each start. Every
-/// C library since 2022 reads it. And no tables for unwinding, a fifteenth of a program: a panic
-/// aborts, and there are no names that a backtrace could show.
-const LEAN: &str = "-C link-arg=-Wl,-z,pack-relative-relocs -C force-unwind-tables=no";
+/// C library since 2022 reads it.
+const PACKED: &str = "link-arg=-Wl,-z,pack-relative-relocs";
 
 /// Builds programs of the workspace; progress goes to standard error.
 pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
@@ -80,7 +79,7 @@ pub(crate) fn build(programs: Programs<'_>, release: bool) -> Result<PathBuf> {
     if release {
         // With a target of their own the flags are for programs alone, and not for what builds them.
         command.args(["--release", "--target", &target]);
-        command.env("RUSTFLAGS", LEAN);
+        command.env("CARGO_ENCODED_RUSTFLAGS", flags(None));
         for package in STATIC {
             command.args(["--exclude", package]);
         }
@@ -134,7 +133,8 @@ fn build_apart(names: &[&str]) -> Result<()> {
     command.args(["build", "--release", "--locked", "--target", &target]);
     command.args(STATIC.iter().flat_map(|package| ["--package", package]));
     command.args(names.iter().flat_map(|name| ["--bin", name]));
-    command.env("RUSTFLAGS", format!("{LEAN} -C target-feature=+crt-static"));
+    let linked = "target-feature=+crt-static";
+    command.env("CARGO_ENCODED_RUSTFLAGS", flags(Some(linked)));
     run(command)?;
     collect(&target, Some(names))
 }
@@ -163,6 +163,16 @@ fn collect(target: &str, names: Option<&[&str]>) -> Result<()> {
             .with_context(|| format!("{} can't be copied to {}", from.display(), to.display()))?;
     }
     Ok(())
+}
+
+/// How optimised programs are compiled, as cargo takes it: with a sign between the words that no path
+/// has.
+fn flags(more: Option<&str>) -> String {
+    let script = root().join("packaging/xtask/no-unwinding.ld");
+    let script = format!("link-arg=-Wl,-T,{}", script.display());
+    let all = [PACKED, &script].into_iter().chain(more);
+    let words: Vec<_> = all.flat_map(|option| ["-C", option]).collect();
+    words.join("\x1f")
 }
 
 fn ask_rustc(arguments: &[&str]) -> Result<String> {

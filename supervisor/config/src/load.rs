@@ -9,6 +9,7 @@ use crate::report::FieldReport;
 use crate::rules::Rules;
 use crate::walk::{Source, Walk};
 use crate::{form, mcp, shape};
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -194,16 +195,13 @@ fn decide(document: &mut Map<String, Value>, section: &str, enabled: bool) {
 /// of this crate; tests hold the two together.
 fn fill(document: &Map<String, Value>) -> Result<Config, Box<Diagnostic>> {
     let value = Value::Object(document.clone());
-    let filled = serde_path_to_error::deserialize::<_, Config>(&value);
+    let filled = Config::deserialize(&value);
     let mut value = value;
     wipe_secrets(&mut value);
-    filled.map_err(|error| {
+    // What the error says may hold a value, and so a secret.
+    filled.map_err(|_| {
         let message = "the key table and the configuration's type differ";
-        Box::new(Diagnostic::error(
-            "internal",
-            error.path().to_string(),
-            message,
-        ))
+        Box::new(Diagnostic::error("internal", "", message))
     })
 }
 
