@@ -14,6 +14,9 @@ pub struct Context {
     pub scratch: Option<PathBuf>,
     /// The role's own state directory; it must exist and belong to its user.
     pub state: Option<PathBuf>,
+    /// The folders of a run that a server of it has too. They lie in what is the run's own, so what is
+    /// shown is whatever they are when the launcher looks; it follows no link there.
+    pub request: Option<RequestFolders>,
     /// What the configuration declares beside these.
     pub declared: Vec<Declared>,
     /// What must not be seen although it lies in a granted path: the state directory, the
@@ -34,6 +37,15 @@ pub struct Context {
     /// Bytes of private, writable memory that each process of it may ask for, where nothing else in
     /// the kernel bounds the memory of a run or a server.
     pub data_max: Option<u64>,
+}
+
+/// Folders of the run that a server works for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestFolders {
+    /// For what it makes.
+    pub outbound: PathBuf,
+    /// With the files that came with the request.
+    pub attachments: PathBuf,
 }
 
 /// A path that the configuration declares.

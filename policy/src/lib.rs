@@ -26,7 +26,7 @@ pub mod violation;
 mod words;
 
 pub use compile::{CompileError, Launch, compile};
-pub use context::{Context, Declared, Inside, Server};
+pub use context::{Context, Declared, Inside, RequestFolders, Server};
 pub use explain::explain;
 pub use identity::{DEFAULT_BASE, Identity, SLOTS};
 pub use precondition::{Unmet, unmet};

@@ -12,6 +12,10 @@ use std::path::{Component, Path, PathBuf};
 
 /// Where the scratch directory is inside a view.
 const SCRATCH: &str = "/scratch";
+/// Where a server finds what its run has in its own scratch directory.
+const OUTBOUND: &str = "/scratch/outbound";
+/// As above.
+const ATTACHMENTS: &str = "/scratch/attachments";
 /// Where the state directory is inside a view.
 const STATE: &str = "/state";
 /// Where its own temporary directory is inside a view.
@@ -70,6 +74,14 @@ impl<'a> Plan<'a> {
                 }
                 Subject::State => {
                     self.inside.state = self.named(&self.context.state, Some(STATE), access)?;
+                }
+                Subject::Outbound | Subject::Attachments => {
+                    let folders = self.context.request.as_ref();
+                    let (source, place) = match grant.what {
+                        Subject::Outbound => (folders.map(|own| &own.outbound), OUTBOUND),
+                        _ => (folders.map(|own| &own.attachments), ATTACHMENTS),
+                    };
+                    self.named(&source.cloned(), Some(place), access)?;
                 }
                 Subject::Declared => {
                     for declared in &self.context.declared {
@@ -365,4 +377,67 @@ fn check(path: &Path) -> Result<(), CompileError> {
         return refuse("this place is made by the sandbox itself; choose another");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::compile::compile;
+    use crate::context::{RequestFolders, Server};
+    use crate::identity::{DEFAULT_BASE, Identity};
+    use ipc_proto::Role;
+
+    fn shown(context: &Context) -> Vec<(String, PathBuf, bool, bool)> {
+        let launch = compile(Role::McpServer, context).unwrap();
+        let shown = launch.spec.own.into_iter().filter_map(|entry| match entry {
+            Entry::Show {
+                source,
+                path,
+                write,
+                execute,
+                ..
+            } => Some((path.to_str().unwrap().to_owned(), source, write, execute)),
+            _ => None,
+        });
+        shown.collect()
+    }
+
+    #[test]
+    fn a_server_has_the_folders_of_its_request_where_the_run_has_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        let (outbound, attachments) = (real.join("run/outbound"), real.join("run/attachments"));
+        for folder in [&outbound, &attachments, &real.join("own")] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        let mut context = Context {
+            scratch: Some(real.join("own")),
+            server: Some(Server {
+                command: "/bin/true".into(),
+                arguments: vec![],
+                directory: None,
+            }),
+            identity: Some(Identity::of(Role::McpServer, 0, DEFAULT_BASE, None)),
+            ..Context::default()
+        };
+        let scratch = || ("/scratch".to_owned(), real.join("own"), true, true);
+        assert_eq!(shown(&context), [scratch()]);
+        context.request = Some(RequestFolders {
+            outbound: outbound.clone(),
+            attachments: attachments.clone(),
+        });
+        assert_eq!(
+            shown(&context),
+            [
+                scratch(),
+                (ATTACHMENTS.into(), attachments.clone(), false, false),
+                (OUTBOUND.into(), outbound.clone(), true, false),
+            ]
+        );
+        // What a run put in their place is no grant.
+        std::fs::remove_dir(&attachments).unwrap();
+        std::os::unix::fs::symlink("/etc", &attachments).unwrap();
+        assert!(compile(Role::McpServer, &context).is_err());
+    }
 }

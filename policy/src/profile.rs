@@ -136,6 +136,10 @@ pub enum Subject {
     State,
     /// What the configuration declares for this process.
     Declared,
+    /// The folder of a run for what its servers make, at `/scratch/outbound`, where the run has it too.
+    Outbound,
+    /// The files of the request that a server works for, at `/scratch/attachments`, likewise.
+    Attachments,
     /// The bundle of this name in `profiles/bundles.json`.
     Loader,
     /// As above.
@@ -154,7 +158,12 @@ impl Subject {
             Subject::Programs => Some("programs"),
             Subject::Resolver => Some("resolver"),
             Subject::Certificates => Some("certificates"),
-            Subject::Workspace | Subject::Scratch | Subject::State | Subject::Declared => None,
+            Subject::Workspace
+            | Subject::Scratch
+            | Subject::State
+            | Subject::Declared
+            | Subject::Outbound
+            | Subject::Attachments => None,
         }
     }
 }

@@ -112,6 +112,7 @@ impl Bench {
             transport,
             shared: false,
             per_run: false,
+            context: false,
             claims: false,
             apps: None,
         };

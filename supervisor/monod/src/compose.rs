@@ -7,7 +7,7 @@ mod channels;
 mod servers;
 
 pub(crate) use channels::{channel_secrets, has_webhook_keys};
-pub(crate) use servers::has_http_servers;
+pub(crate) use servers::{has_http_servers, shows_apps};
 
 use channels::{MAX_ENDPOINT_KEYS, console, offered, openai, reachable, webhook};
 use ipc_proto::Role;
@@ -175,10 +175,11 @@ pub(crate) fn compose(
             ],
         )),
         Role::Egress => egress(config),
-        Role::AppBridge => Ok((
-            RoleSettings::AppBridge(app_bridge(config)),
-            vec![("state".into(), folder("the folder of apps", &places.apps)?)],
-        )),
+        Role::AppBridge => {
+            let mut descriptors = named_listener(listener);
+            descriptors.push(("state".into(), folder("the folder of apps", &places.apps)?));
+            Ok((RoleSettings::AppBridge(app_bridge(config)), descriptors))
+        }
         Role::ChannelOpenai => openai(config, listener),
         Role::ChannelConsole => Ok((
             RoleSettings::ChannelConsole(console(config)),
@@ -366,6 +367,7 @@ fn run(config: &Config, places: &Places) -> Result<(RoleSettings, Descriptors), 
             true => tools.continuation_servers.clone(),
             false => vec![],
         },
+        accompanies: servers::tells_any(config),
     };
     Ok((RoleSettings::Run(settings), descriptors))
 }

@@ -5,7 +5,7 @@ use crate::figures::family;
 use crate::input::ProcessId;
 use crate::operator::{Asker, forward};
 use crate::run::Origin;
-use crate::supervisor::{Supervisor, printable};
+use crate::supervisor::Supervisor;
 use ipc_proto::door::Again;
 use ipc_proto::edges::continuation::{MAX_OPERATED, Order, Reply, Request};
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope, ToWorker};
@@ -180,30 +180,6 @@ impl Supervisor {
         const { assert!(MAX_OPERATED <= crate::operator::MAX_RECORD) };
         let line = self.line_to(&self.owners.continuation, Role::Continuation);
         forward(line, Request::Operate { order }, Again::Never, take, asker);
-    }
-
-    /// Starts a stdio server that may claim, for one run.
-    pub(crate) fn start_claiming_server(
-        &mut self,
-        owner: ProcessId,
-        request: u64,
-        name: &str,
-        claim: &ipc_proto::edges::continuation::Claim,
-    ) {
-        if !self
-            .config
-            .tools
-            .continuation_servers
-            .iter()
-            .any(|n| n == name)
-        {
-            let message = format!("{} may not claim continuations", printable(name));
-            if let Some(process) = self.processes.get(&owner) {
-                process.send(request, ToWorker::ServerFailed { message }, vec![]);
-            }
-            return;
-        }
-        self.start_server(owner, request, name, Some(claim));
     }
 }
 

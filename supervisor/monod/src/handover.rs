@@ -22,6 +22,7 @@ use crate::admission::Queue;
 use crate::counters::CountersLeft;
 use crate::logbook::Logbook;
 use crate::process::State;
+use crate::request::{Leftover, RunFolders};
 use crate::room::Rooms;
 use crate::violations::Violations;
 
@@ -62,6 +63,8 @@ pub(crate) struct Left {
     pub(crate) runs: Vec<RunLeft>,
     pub(crate) queue: Queue,
     pub(crate) servers: Vec<ServerLeft>,
+    #[serde(default)]
+    pub(crate) leftovers: Vec<Leftover>,
     pub(crate) logbook: Logbook,
     #[serde(default)]
     pub(crate) rooms: Rooms,
@@ -95,6 +98,8 @@ pub(crate) struct ProcessLeft {
     pub(crate) last_line: String,
     pub(crate) run: Option<RunId>,
     pub(crate) scratch: Option<std::path::PathBuf>,
+    #[serde(default)]
+    pub(crate) folders: Option<RunFolders>,
     pub(crate) memory: Option<crate::memory::Bound>,
     pub(crate) dismissed: bool,
     /// What its forbidden system calls are heard with, and whether the listener is only to come on
@@ -134,6 +139,8 @@ pub(crate) struct ServerLeft {
     pub(crate) name: String,
     pub(crate) process: u64,
     pub(crate) owner: u64,
+    #[serde(default)]
+    pub(crate) run: Option<RunId>,
 }
 
 /// A duration for the state; more than a lifetime is a lifetime.
@@ -339,6 +346,7 @@ mod tests {
             runs: vec![],
             queue: Queue::default(),
             servers: vec![],
+            leftovers: vec![],
             logbook: Logbook::default(),
             rooms: Rooms::default(),
         }

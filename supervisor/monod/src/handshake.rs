@@ -56,6 +56,7 @@ impl Supervisor {
 
     fn welcome(&mut self, id: ProcessId, role: Role) -> Result<(), String> {
         let listener = match self.listeners.get(&role) {
+            _ if role == Role::AppBridge => self.progress_listener()?,
             Some(listener) => Some(listener.try_clone().map_err(|e| e.to_string())?.into()),
             None => None,
         };

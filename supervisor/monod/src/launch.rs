@@ -5,7 +5,9 @@ use crate::input::ProcessId;
 use crate::memory::{Bound, Enforcement};
 use crate::process::Process;
 use crate::programs::Programs;
+use crate::request::{Given, Paths, RunFolders};
 use ipc_proto::edges::control::SandboxReport;
+use ipc_proto::request_context::{ATTACHMENTS, OUTBOUND};
 use ipc_proto::{Role, RunId};
 use mono_config::{Config, McpServer, McpTransport, Secret, SecretSource, ServerNetwork};
 use mono_sys::process::Child;
@@ -293,6 +295,32 @@ impl Launcher {
         Ok(path)
     }
 
+    /// Makes what a run shares with its servers.
+    pub(crate) fn make_run_folders(
+        &self,
+        scratch: &Path,
+        id: ProcessId,
+    ) -> Result<RunFolders, LaunchError> {
+        let owner = self.ownership.identity(Role::Run, slot(id));
+        let made = RunFolders::make(scratch, owner.map(|owner| owner.uid));
+        made.map_err(io_error(format!("folders in {}", scratch.display())))
+    }
+
+    /// Where a run, and each of its servers, has the run's scratch directory.
+    pub(crate) fn paths_of_run(&self, run: ProcessId, scratch: &Path) -> Paths {
+        if self.degraded {
+            let base = scratch.parent().unwrap_or(scratch);
+            return Paths {
+                inside: pool_path(base, run),
+                canonical: scratch.to_owned(),
+            };
+        }
+        Paths {
+            inside: crate::compose::SCRATCH.into(),
+            canonical: crate::compose::SCRATCH.into(),
+        }
+    }
+
     /// Names a run worker's scratch after its run, which is where `artifact` looks for it.
     pub(crate) fn name_scratch(&self, process: Option<&mut Process>, run: &RunId) {
         let Some(path) = process.and_then(|p| p.scratch.as_mut()) else {
@@ -386,7 +414,7 @@ impl Launcher {
     pub(crate) fn server(
         &mut self,
         server: &McpServer,
-        claims: &[(String, String)],
+        given: Given,
         id: ProcessId,
         scratch: &Path,
     ) -> Result<ServerStarted, LaunchError> {
@@ -414,12 +442,13 @@ impl Launcher {
         let context = Context {
             workspace: Some(self.places.workspace.clone()),
             scratch: Some(scratch.to_owned()),
+            request: given.folders,
             declared: paths,
             hidden: self.hidden.clone(),
             network: sandbox.network == ServerNetwork::All,
             identity: self.ownership.identity(Role::McpServer, slot(id)),
             degraded: self.degraded,
-            environment: server_environment(env, claims),
+            environment: server_environment(env, given.variables),
             server: Some(Server {
                 command: command.into(),
                 arguments: args.clone(),
@@ -428,6 +457,14 @@ impl Launcher {
             data_max: self.memory.data_max(sandbox.memory_max_bytes),
             ..Context::default()
         };
+        if let (Some(_), false) = (&context.request, self.degraded) {
+            // What the run's are mounted on; it lies in a folder that is the server's alone.
+            for name in [OUTBOUND, ATTACHMENTS] {
+                let place = scratch.join(name);
+                let made = DirBuilder::new().mode(0o700).create(&place);
+                made.map_err(io_error(place.display().to_string()))?;
+            }
+        }
         let launch = policy::compile(Role::McpServer, &context)?;
         if let Some(identity) = &context.identity {
             chown(scratch, Some(Uid::from_raw(identity.uid)), None)
@@ -512,7 +549,7 @@ impl Launcher {
 /// what the host gives it.
 fn server_environment(
     configured: &BTreeMap<String, Secret>,
-    claims: &[(String, String)],
+    given: Vec<(String, String)>,
 ) -> Vec<(String, String)> {
     let reserved = |name: &str| {
         let upper = name.to_ascii_uppercase();
@@ -520,7 +557,7 @@ fn server_environment(
     };
     let configured = configured.iter().filter(|(name, _)| !reserved(name));
     let configured = configured.map(|(name, value)| (name.clone(), value.expose().to_owned()));
-    configured.chain(claims.iter().cloned()).collect()
+    configured.chain(given).collect()
 }
 
 /// Beginnings of variables that the host alone sets for a server (facts 4.6).
@@ -591,17 +628,26 @@ fn nonblocking(fd: &OwnedFd) -> Result<(), LaunchError> {
     Ok(())
 }
 
-/// Removes a scratch directory on a thread of its own: a run may have left many files.
-pub(crate) fn remove_scratch(path: PathBuf, id: ProcessId) {
+/// Removes a scratch directory on a thread of its own: a run may have left many files. One of a run goes
+/// only while it is the one that was made.
+pub(crate) fn remove_scratch(
+    path: PathBuf,
+    id: ProcessId,
+    made: Option<RunFolders>,
+) -> tokio::task::JoinHandle<()> {
     tokio::task::spawn_blocking(move || {
         if let Some(base) = path.parent() {
             // The link of a degraded run; usually there is none.
             let _ = std::fs::remove_file(pool_path(base, id));
+        }
+        if made.is_some_and(|made| !made.is_at(&path)) {
+            tracing::warn!("{} is not what was made there, and stays", path.display());
+            return;
         }
         if let Err(e) = std::fs::remove_dir_all(&path)
             && e.kind() != io::ErrorKind::NotFound
         {
             tracing::warn!("{} can't be removed: {e}", path.display());
         }
-    });
+    })
 }

@@ -27,6 +27,7 @@ mod process;
 mod programs;
 mod relay;
 mod reload;
+mod request;
 mod restart;
 mod rollover;
 mod room;

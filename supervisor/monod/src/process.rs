@@ -2,6 +2,7 @@
 
 use crate::input::{Input, ProcessId};
 use crate::memory::Bound;
+use crate::request::RunFolders;
 use crate::violations::Ear;
 use ipc_proto::edges::control::{FromWorker, SandboxReport, ToWorker};
 use ipc_proto::link::{Incoming, Link, LinkReceiver, LinkSender, Payload, borrow};
@@ -81,6 +82,8 @@ pub(crate) struct Process {
     pub(crate) run: Option<RunId>,
     /// Removed with the process.
     pub(crate) scratch: Option<PathBuf>,
+    /// What was made of it for a run.
+    pub(crate) folders: Option<RunFolders>,
     /// How much memory it may use, with all below it.
     pub(crate) memory: Option<Bound>,
     /// Its handshake or its sandbox was refused.
@@ -151,6 +154,7 @@ impl Process {
             ping: None,
             run: None,
             scratch,
+            folders: None,
             memory: None,
             unfit: false,
             dismissed: false,

@@ -104,6 +104,8 @@ fn keep_fixed(running: &Config, new: &mut Config) -> Vec<&'static str> {
     fixed!("continuations.host", continuations.host);
     fixed!("continuations.port", continuations.port);
     fixed!("continuations.stateDir", continuations.state_dir);
+    fixed!("interaction.bridge.host", interaction.bridge.host);
+    fixed!("interaction.bridge.port", interaction.bridge.port);
     fixed!("metrics.enabled", metrics.enabled);
     fixed!("metrics.host", metrics.host);
     fixed!("metrics.port", metrics.port);

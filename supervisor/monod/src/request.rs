@@ -133,12 +133,12 @@ pub(crate) struct Given {
     pub(crate) folders: Option<RequestFolders>,
 }
 
-/// Where a server finds the run's folders, and under which paths the run knows its own.
-struct Paths {
-    /// As the run says them.
-    inside: PathBuf,
+/// Where a run's scratch folder is for the run and for each of its servers.
+pub(crate) struct Paths {
+    /// As the run says it.
+    pub(crate) inside: PathBuf,
     /// Without any link.
-    canonical: PathBuf,
+    pub(crate) canonical: PathBuf,
 }
 
 /// All names are set, whatever is known: nothing else can be taken for the host's word.
@@ -226,10 +226,6 @@ impl Supervisor {
         let (scratch, folders) =
             folders.ok_or("the folders of the run that it would work for were replaced")?;
         let paths = self.launcher.paths_of_run(worker.id, scratch);
-        let paths = Paths {
-            inside: paths.0,
-            canonical: paths.1,
-        };
         let progress = progress.as_ref().filter(|_| may_post(&self.config, server));
         Ok(Given {
             variables: variables(&run.scope, &paths, attachments, progress),

@@ -5,9 +5,10 @@ use crate::memory::Bound;
 use crate::process::{Process, State};
 use crate::supervisor::Supervisor;
 use crate::violations::Ear;
-use ipc_proto::Role;
 use ipc_proto::edges::continuation::{CLAIM_VARIABLES, Claim};
 use ipc_proto::edges::control::ToWorker;
+use ipc_proto::request_context::RequestContext;
+use ipc_proto::{Role, RunId};
 use mono_config::McpTransport;
 use std::os::fd::OwnedFd;
 
@@ -17,6 +18,8 @@ pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) process: ProcessId,
     pub(crate) owner: ProcessId,
+    /// The run that it is for, if it is for one alone.
+    pub(crate) run: Option<RunId>,
 }
 
 /// Servers at once; each is a process tree of somebody else's code.
@@ -28,16 +31,20 @@ fn claim_variables(claim: &Claim) -> Vec<(String, String)> {
     names.zip(values).collect()
 }
 
+/// What the app-bridge says of a server that it wants.
+#[derive(Debug)]
+pub(crate) struct Wish<'a> {
+    pub(crate) name: &'a str,
+    /// The run that it is for, if it is for one alone.
+    pub(crate) run: Option<&'a RunId>,
+    pub(crate) context: Option<&'a RequestContext>,
+    pub(crate) claim: Option<&'a Claim>,
+}
+
 impl Supervisor {
     /// The app-bridge wants a configured server.
-    pub(crate) fn start_server(
-        &mut self,
-        owner: ProcessId,
-        request: u64,
-        name: &str,
-        claim: Option<&Claim>,
-    ) {
-        let answer = match self.launch_server(owner, name, claim) {
+    pub(crate) fn start_server(&mut self, owner: ProcessId, request: u64, wish: &Wish<'_>) {
+        let answer = match self.launch_server(owner, wish) {
             Ok((server, pipes)) => (ToWorker::ServerStarted { server }, pipes.into()),
             Err(message) => (ToWorker::ServerFailed { message }, vec![]),
         };
@@ -49,8 +56,12 @@ impl Supervisor {
     fn launch_server(
         &mut self,
         owner: ProcessId,
-        name: &str,
-        claim: Option<&Claim>,
+        &Wish {
+            name,
+            run,
+            context,
+            claim,
+        }: &Wish<'_>,
     ) -> Result<(u64, [OwnedFd; 3]), String> {
         if self.is_stopping() {
             return Err("the daemon is stopping".into());
@@ -66,17 +77,24 @@ impl Supervisor {
             .filter(|s| matches!(s.transport, McpTransport::Stdio { .. }))
             .ok_or("no stdio server of this name is configured")?
             .clone();
+        let claiming = &self.config.tools.continuation_servers;
+        if claim.is_some() && !claiming.iter().any(|n| n == name) {
+            return Err("it may not claim continuations".into());
+        }
         // What is configured may be of anybody's choice; these names are the host's.
-        let claims = claim.map(claim_variables).unwrap_or_default();
+        let mut given = self.given(name, run, context)?;
+        given
+            .variables
+            .extend(claim.map(claim_variables).unwrap_or_default());
         let id = self.next_process_id();
         let scratch = self
             .launcher
             .make_scratch(&self.places.scratch, id)
             .map_err(|e| e.to_string())?;
-        let started = match self.launcher.server(&spec, &claims, id, &scratch) {
+        let started = match self.launcher.server(&spec, given, id, &scratch) {
             Ok(started) => started,
             Err(e) => {
-                crate::launch::remove_scratch(scratch, id);
+                crate::launch::remove_scratch(scratch, id, None);
                 return Err(e.to_string());
             }
         };
@@ -94,6 +112,7 @@ impl Supervisor {
                 name: name.to_owned(),
                 process: id,
                 owner,
+                run: run.cloned(),
             },
         );
         self.watch_memory();
@@ -130,6 +149,9 @@ impl Supervisor {
             tracing::info!(role = "mcp-server", server = gone.name, "{status}");
             if let Some(process) = self.processes.get(&gone.owner) {
                 process.send(0, ToWorker::ServerExited { server, status }, vec![]);
+            }
+            if let Some(run) = gone.run {
+                self.settle_run(&run);
             }
         }
     }

@@ -14,10 +14,11 @@ use crate::launch::{LaunchError, Launcher};
 use crate::logbook::Logbook;
 use crate::owner::Owners;
 use crate::process::{Process, Source, State, Streams};
+use crate::request::Leftover;
 use crate::restart::{Decision, Ending};
 use crate::room::Rooms;
 use crate::run::Run;
-use crate::servers::Server;
+use crate::servers::{Server, Wish};
 use crate::slot::{Occupant, Slot};
 use crate::stopping::Stopping;
 use crate::systemd;
@@ -74,6 +75,8 @@ pub(crate) struct Supervisor {
     pub(crate) runs: HashMap<RunId, Run>,
     pub(crate) queue: Queue,
     pub(crate) servers: HashMap<u64, Server>,
+    /// Scratch folders of runs whose servers have not ended.
+    pub(crate) leftovers: Vec<Leftover>,
     pub(crate) owners: Owners,
     /// What the continuation worker said last.
     pub(crate) health: Option<serde_json::Value>,
@@ -134,6 +137,7 @@ impl Supervisor {
             runs: HashMap::new(),
             queue: Queue::new(limits),
             servers: HashMap::new(),
+            leftovers: Vec::new(),
             owners: Owners::default(),
             health: None,
             violations: 0,
@@ -321,8 +325,12 @@ impl Supervisor {
             Role::Run => Some(self.launcher.make_scratch(&self.places.scratch, id)?),
             _ => None,
         };
+        let folders = scratch.as_deref();
+        let folders = folders.map(|scratch| self.launcher.make_run_folders(scratch, id));
+        let folders = folders.transpose()?;
         let started = self.launcher.worker(role, id, scratch.as_deref())?;
         let mut process = Process::new(id, role, started.child, scratch);
+        process.folders = folders;
         process.memory = started.memory;
         let streams = Streams {
             control: Some(started.control),
@@ -399,9 +407,37 @@ impl Supervisor {
             FromWorker::CancelRun { run, reason } => {
                 self.cancel_from_channel(id, request, &run, &reason)
             }
-            FromWorker::StartServer { name, .. } => self.start_server(id, request, &name, None),
-            FromWorker::StartClaimingServer { name, claim, .. } => {
-                self.start_claiming_server(id, request, &name, &claim);
+            FromWorker::StartServer { name, run } => {
+                let wish = Wish {
+                    name: &name,
+                    run: run.as_ref(),
+                    context: None,
+                    claim: None,
+                };
+                self.start_server(id, request, &wish);
+            }
+            FromWorker::StartClaimingServer { name, run, claim } => {
+                let wish = Wish {
+                    name: &name,
+                    run: Some(&run),
+                    context: None,
+                    claim: Some(&claim),
+                };
+                self.start_server(id, request, &wish);
+            }
+            FromWorker::StartServerOfRequest {
+                name,
+                run,
+                context,
+                claim,
+            } => {
+                let wish = Wish {
+                    name: &name,
+                    run: Some(&run),
+                    context: Some(&context),
+                    claim: claim.as_ref(),
+                };
+                self.start_server(id, request, &wish);
             }
             FromWorker::Health { health } => self.continuation_health(id, health, fds),
             FromWorker::StopServer { server } => self.stop_server(id, request, server),

@@ -226,6 +226,7 @@ impl Supervisor {
             name: server.name,
             process: server.process.0,
             owner: server.owner.0,
+            run: server.run,
         });
         let left = Left {
             format: FORMAT,
@@ -245,6 +246,7 @@ impl Supervisor {
             runs,
             queue: self.queue,
             servers: servers.collect(),
+            leftovers: self.leftovers,
             logbook: self.logbook,
             rooms: self.rooms,
         };
@@ -266,6 +268,7 @@ impl Supervisor {
         self.next_ping = left.next_ping;
         self.logbook = left.logbook;
         self.rooms = left.rooms;
+        self.leftovers = left.leftovers;
         self.queue = left.queue;
         self.queue.set_limits(limits(&self.config));
         for process in left.processes {
@@ -300,6 +303,7 @@ impl Supervisor {
                 name: server.name,
                 process: ProcessId(server.process),
                 owner: ProcessId(server.owner),
+                run: server.run,
             };
             self.servers.insert(server.number, entry);
         }
@@ -385,6 +389,7 @@ impl Supervisor {
             begun: left.begun_line,
         };
         let mut process = Process::new(ProcessId(left.id), left.role, child, left.scratch);
+        process.folders = left.folders;
         process.namespaces = left.namespaces.map(known_namespaces);
         process.memory = left.memory;
         process.state = left.state;
@@ -435,6 +440,7 @@ fn pack_process(process: Process, streams: Streams, luggage: &mut Luggage) -> Pr
         last_line: process.last_line,
         run: process.run,
         scratch: process.scratch,
+        folders: process.folders,
         memory: process.memory,
         dismissed: process.dismissed,
         ear,

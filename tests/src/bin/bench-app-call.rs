@@ -101,6 +101,7 @@ fn measure() -> Result<Figure> {
             transport: McpTransport::Stdio,
             shared: false,
             per_run: false,
+            context: false,
             claims: false,
             apps: Some(ServerApps {
                 exact_results: false,
@@ -245,7 +246,12 @@ async fn answer(
 ) -> AppAnswer {
     let claim = claim.clone();
     match desk
-        .answer(servers, AppAsk { claim, act }, CancellationToken::new())
+        .answer(
+            servers,
+            AppAsk { claim, act },
+            None,
+            CancellationToken::new(),
+        )
         .await
     {
         Answered::Json(answer) => answer,

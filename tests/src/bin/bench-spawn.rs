@@ -113,6 +113,7 @@ fn measure() -> Result<Figure> {
         skill_index: false,
         app_endpoint: false,
         claim_servers: Vec::new(),
+        accompanies: false,
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

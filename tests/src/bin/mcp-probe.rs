@@ -48,6 +48,7 @@ async fn main() -> anyhow::Result<()> {
         },
         shared: false,
         per_run: false,
+        context: false,
         claims: false,
         apps: None,
     };

@@ -50,7 +50,7 @@ pub(super) fn start(task: &str) -> String {
 }
 
 /// A directive by which a turn goes on until a file is there.
-fn hold() -> String {
+pub(super) fn hold() -> String {
     bash("touch working; until [ -e go ]; do sleep 0.02; done")
 }
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const TOOL: &str = "mcp__words__count_words";
+const TOOL: &str = "count_words";
 
 /// The handbook's example.
 fn example() -> PathBuf {
@@ -34,7 +34,7 @@ fn setup(model: &Model) -> Setup {
     });
     setup.config["tools"]["mcpServers"]["words"] = server;
     setup.config["tools"]["mcpRequestContextServers"] = json!(["words"]);
-    setup.config["console"] = json!({ "enabled": true });
+    setup.config["console"] = json!({ "enabled": true, "port": 0 });
     setup
 }
 
@@ -55,8 +55,8 @@ fn outbound(daemon: &Daemon, run: &str) -> PathBuf {
 }
 
 fn upload(browser: &Browser, name: &str, content: &[u8]) -> Value {
-    let wish = json!({ "name": name, "mediaType": "text/plain", "sizeBytes": content.len() });
-    let answer = browser.change("POST", "/api/v1/uploads", &wish).unwrap();
+    let wish = json!({ "name": name, "mediaType": "text/plain", "bytes": content.len() });
+    let answer = browser.change("POST", "/uploads", &wish).unwrap();
     assert_eq!(answer.status, 201, "{answer:?}");
     let id = answer.json().unwrap()["id"].clone();
     let line = format!("PUT /api/v1/uploads/{}/content", id.as_str().unwrap());

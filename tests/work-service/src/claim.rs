@@ -61,12 +61,17 @@ fn place(folder: &Path, task: &str) -> PathBuf {
     folder.join(format!("{}.json", hex::encode(Sha256::digest(task))))
 }
 
-/// Claims a task and keeps what came.
+/// Claims a task, whose result comes in time, and keeps what came.
 ///
 /// # Errors
 /// When the host refuses, with its code.
-pub(crate) async fn claim(folder: &Path, capability: &Capability, task: &str) -> Result<Claim> {
-    let deadline = Timestamp::now() + SignedDuration::from_hours(24);
+pub(crate) async fn claim(
+    folder: &Path,
+    capability: &Capability,
+    task: &str,
+    within: SignedDuration,
+) -> Result<Claim> {
+    let deadline = Timestamp::now() + within;
     let body = json!({
         "taskKey": task,
         "taskHash": hex::encode(Sha256::digest(task)),

@@ -2,6 +2,7 @@
 
 use crate::claim::{Capability, claim, submit};
 use http::request::Parts;
+use jiff::SignedDuration;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData,
     Implementation, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
@@ -50,7 +51,10 @@ impl ServerHandler for Work {
         let task = arguments.get("task").and_then(Value::as_str);
         let task = task.ok_or_else(|| ErrorData::invalid_params("task must be a string", None))?;
         let early = arguments.get("early").and_then(Value::as_bool);
-        let result = match self.start(task, early == Some(true), &context).await {
+        let within = arguments.get("withinMs").and_then(Value::as_i64);
+        let within = within.map_or(SignedDuration::from_hours(24), SignedDuration::from_millis);
+        let started = self.start(task, early == Some(true), within, &context);
+        let result = match started.await {
             Ok(text) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Err(e) => CallToolResult::error(vec![ContentBlock::text(format!("{e:#}"))]),
         };
@@ -63,12 +67,13 @@ impl Work {
         &self,
         task: &str,
         early: bool,
+        within: SignedDuration,
         context: &RequestContext<RoleServer>,
     ) -> anyhow::Result<String> {
         let capability = capability(context);
         let capability = capability
             .ok_or_else(|| anyhow::anyhow!("this call came without a claim capability"))?;
-        let claim = claim(&self.folder, &capability, task).await?;
+        let claim = claim(&self.folder, &capability, task, within).await?;
         if early {
             // Before the turn that asked is over: the host has to hold it back until then.
             submit(&claim, &format!("{task} was done at once")).await?;
@@ -112,6 +117,7 @@ fn tool() -> Tool {
         "properties": {
             "task": { "type": "string", "description": "What is to be done." },
             "early": { "type": "boolean", "description": "Be done with it at once." },
+            "withinMs": { "type": "integer", "description": "Give it up after so long." },
         },
         "required": ["task"],
     });

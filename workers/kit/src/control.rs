@@ -9,6 +9,7 @@ use ipc_proto::edges::control::{
 };
 use ipc_proto::figures::{Figures, MAX_FIGURES};
 use ipc_proto::link::{LinkError, LinkReceiver, LinkSender, Payload};
+use ipc_proto::request_context::RequestContext;
 use ipc_proto::{Body, Role, RunId};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -277,6 +278,26 @@ impl Control {
         let wish = FromWorker::StartClaimingServer {
             name: name.to_owned(),
             run,
+            claim,
+        };
+        self.started(&wish).await
+    }
+
+    /// Starts a configured stdio server that is told of the request it works for (app-bridge).
+    ///
+    /// # Errors
+    /// As [`Control::start_server`].
+    pub async fn start_server_of_request(
+        &self,
+        name: &str,
+        run: RunId,
+        context: RequestContext,
+        claim: Option<Claim>,
+    ) -> Result<ServerPipes, ControlError> {
+        let wish = FromWorker::StartServerOfRequest {
+            name: name.to_owned(),
+            run,
+            context,
             claim,
         };
         self.started(&wish).await

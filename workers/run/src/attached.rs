@@ -4,25 +4,24 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipc_proto::chat::Block;
 use ipc_proto::edges::control::{InputFile, TurnInput};
+use ipc_proto::request_context::{ATTACHMENTS, AttachedFile, MAX_ATTACHED_NAME};
 use std::fmt::Write as _;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-/// Folder below the scratch folder.
-const FOLDER: &str = "attachments";
-/// Longest name of a file on disk in bytes, its number included.
-const MAX_NAME: usize = 255;
 
 /// Writes the files of a message into the scratch folder and appends where they are to its text.
 /// One that can't be written is named too: the agent should not look for it in vain.
-pub fn unpack(input: &mut TurnInput, scratch: &Path) {
+///
+/// Gives what was stored, for servers that are told of it.
+pub fn unpack(input: &mut TurnInput, scratch: &Path) -> Vec<AttachedFile> {
     let files = std::mem::take(&mut input.attachments);
+    let mut stored = Vec::new();
     if files.is_empty() {
-        return;
+        return stored;
     }
-    let folder = scratch.join(FOLDER);
+    let folder = scratch.join(ATTACHMENTS);
     let made = DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -35,12 +34,19 @@ pub fn unpack(input: &mut TurnInput, scratch: &Path) {
         };
         // Writing into a string can't fail.
         let _ = match written {
-            Ok((path, bytes)) => write!(
-                text,
-                "\n- {} ({}, {bytes} bytes)",
-                path.display(),
-                file.media_type
-            ),
+            Ok(Written {
+                path,
+                bytes,
+                file: own,
+            }) => {
+                stored.push(own);
+                write!(
+                    text,
+                    "\n- {} ({}, {bytes} bytes)",
+                    path.display(),
+                    file.media_type
+                )
+            }
             Err(e) => {
                 tracing::error!("an attachment can't be written: {e}");
                 write!(text, "\n- {} could not be stored", plain(&file.name))
@@ -48,23 +54,42 @@ pub fn unpack(input: &mut TurnInput, scratch: &Path) {
         };
     }
     input.content.push(Block::Text { text });
+    stored
 }
 
-fn write(folder: &Path, index: usize, file: &InputFile) -> io::Result<(PathBuf, usize)> {
+struct Written {
+    path: PathBuf,
+    bytes: usize,
+    file: AttachedFile,
+}
+
+fn write(folder: &Path, index: usize, file: &InputFile) -> io::Result<Written> {
     let bytes = STANDARD
         .decode(&file.data)
         .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
     // The number keeps equal names apart.
     let number = index + 1;
     let name = format!("{number}-{}", plain(&file.name));
-    let path = folder.join(crate::text::cut(&name, MAX_NAME));
+    let name = crate::text::cut(&name, MAX_ATTACHED_NAME).to_owned();
+    let path = folder.join(&name);
     let mut to = File::options()
         .write(true)
         .create_new(true)
-        .mode(0o600)
+        // Servers of this run are other users of the folder's group, where there is one.
+        .mode(0o640)
         .open(&path)?;
     to.write_all(&bytes)?;
-    Ok((path, bytes.len()))
+    to.sync_all()?;
+    let found = to.metadata()?;
+    Ok(Written {
+        path,
+        bytes: bytes.len(),
+        file: AttachedFile {
+            name,
+            dev: found.dev(),
+            ino: found.ino(),
+        },
+    })
 }
 
 /// One component of a path, on one line, whatever the channel passed on.
@@ -109,8 +134,8 @@ mod tests {
     fn files_lie_in_the_folder_and_the_message_says_where() {
         let scratch = tempfile::tempdir().unwrap();
         let mut two = input(&[("a.txt", "YWI="), ("a.txt", "Yw==")]);
-        unpack(&mut two, scratch.path());
-        let folder = scratch.path().join(FOLDER);
+        let stored = unpack(&mut two, scratch.path());
+        let folder = scratch.path().join(ATTACHMENTS);
         assert_eq!(std::fs::read(folder.join("1-a.txt")).unwrap(), b"ab");
         assert_eq!(std::fs::read(folder.join("2-a.txt")).unwrap(), b"c");
         let shown = folder.display();
@@ -121,6 +146,12 @@ mod tests {
             )
         );
         assert!(two.attachments.is_empty());
+        // What servers are told is what lies there.
+        assert_eq!(stored.len(), 2);
+        for file in stored {
+            let found = std::fs::metadata(folder.join(&file.name)).unwrap();
+            assert_eq!((found.dev(), found.ino()), (file.dev, file.ino));
+        }
         let mut none = input(&[]);
         unpack(&mut none, scratch.path());
         assert_eq!(none, input(&[]));
@@ -138,7 +169,7 @@ mod tests {
             ("b", "?"),
         ]);
         unpack(&mut hostile, scratch.path());
-        let names = std::fs::read_dir(scratch.path().join(FOLDER)).unwrap();
+        let names = std::fs::read_dir(scratch.path().join(ATTACHMENTS)).unwrap();
         assert_eq!(names.count(), 4);
         assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1);
         assert!(told(&hostile).ends_with("\n- b could not be stored"));

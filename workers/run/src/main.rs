@@ -3,6 +3,7 @@
 
 use ipc_proto::Role;
 use ipc_proto::edges::control::{EdgeName, RunScope, Trigger, TurnInput};
+use ipc_proto::request_context::OUTBOUND;
 use ipc_proto::settings::{RoleSettings, RunSettings};
 use mono_run::app_endpoint::{AppEndpoint, URL_VARIABLE};
 use mono_run::cancel::Cancel;
@@ -11,7 +12,6 @@ use mono_run::policy::ToolPolicy;
 use mono_run::process::Runner;
 use mono_run::tools::Builtin;
 use mono_run::tools::path::Places;
-use mono_run::tools::publish::OUTBOUND;
 use mono_run::turn::{self, Job, Opening, Outcome};
 use mono_run::wire::Wire;
 use mono_run::words_only::WordsOnly;
@@ -174,7 +174,8 @@ async fn serve(
         mut input,
         channels,
     } = assignment;
-    mono_run::attached::unpack(&mut input, prepared.places.scratch());
+    let attached = mono_run::attached::unpack(&mut input, prepared.places.scratch());
+    let accompanied = prepared.settings.accompanies && reader != Role::Continuation;
     let source = trigger.source.clone();
     let cancel = Cancel::default();
     // Who puts a later answer into words has no tools, no store and no files.
@@ -199,6 +200,7 @@ async fn serve(
         skills_by_name: prepared.settings.skill_index,
         today: &today,
         claim_servers: &prepared.settings.claim_servers,
+        attached: accompanied.then_some(&attached[..]),
     };
     let Prepared { places, runner, .. } = prepared;
     if words_only {

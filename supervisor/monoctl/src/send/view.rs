@@ -10,6 +10,7 @@ use ipc_proto::edges::events::RunEvent;
 use ipc_proto::operator_events::{event_frame, frame};
 use ipc_proto::operator_frames::Frame;
 use ipc_proto::reply::ReplyPart;
+use ipc_proto::request_context::ProgressState;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -240,10 +241,29 @@ impl<'a> View<'a> {
                 safe_line(&code, 100)
             )),
             RunEvent::Background { continuations } => self.background(&continuations),
+            RunEvent::Posted {
+                server,
+                message,
+                state,
+                ..
+            } => {
+                let standing = match state {
+                    ProgressState::Running => "",
+                    ProgressState::Completed => " (completed)",
+                    ProgressState::Failed => " (FAILED)",
+                };
+                let (server, message) = (safe_line(&server, 64), safe_line(&message, 200));
+                self.screen
+                    .aside(&format!("  {server}: {message}{standing}"))
+            }
             RunEvent::Started { .. }
             | RunEvent::Thought { .. }
             | RunEvent::UsageUpdate { .. }
             | RunEvent::Part { .. }
+            | RunEvent::AppDraft { .. }
+            | RunEvent::AppInput { .. }
+            | RunEvent::AppCalled { .. }
+            | RunEvent::AppGone { .. }
             | RunEvent::Finish { .. }
             | RunEvent::Failed { .. } => Ok(()),
         }
@@ -442,6 +462,27 @@ mod tests {
              [file] my report.csv (2.0 KiB, text/csv) — monoctl artifacts get opaque1 -o 'my report.csv'\n"
         );
         assert_eq!(end, Some(End::Committed));
+    }
+
+    #[test]
+    fn what_a_server_says_of_its_work_is_told() {
+        let posted = |message: &str, state| RunEvent::Posted {
+            server: s("work"),
+            key: s("k"),
+            message: s(message),
+            state,
+        };
+        let events = vec![
+            posted("1 of 2\u{1b}[1m\n", ProgressState::Running),
+            posted("2 of 2", ProgressState::Completed),
+            posted("no disk", ProgressState::Failed),
+            finish("", &[]),
+        ];
+        let (_, err, _) = play(false, false, events);
+        assert_eq!(
+            err,
+            "  work: 1 of 2\\u{1b}[1m \n  work: 2 of 2 (completed)\n  work: no disk (FAILED)\n"
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the channels are told, with the keys that they check or sign with.
 
-use super::servers::shows_apps;
+use super::shows_apps;
 use super::{ComposeError, Descriptors, callback_hosts, named_listener, secret};
 use ipc_proto::rooms::Reserved;
 use ipc_proto::settings::{

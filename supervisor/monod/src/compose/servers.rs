@@ -1,5 +1,6 @@
 //! What the app-bridge is told: MCP servers, their apps, the gateway.
 
+use crate::request::is_told;
 use ipc_proto::settings::{
     AppBridgeSettings, AppRule, AppsSettings, GatewaySettings, McpServerSettings, McpTransport,
     ServerApps, Verdict,
@@ -22,8 +23,14 @@ fn may_claim(config: &Config, server: &str) -> bool {
     config.continuations.enabled && selected.iter().any(|name| name == server)
 }
 
+/// True when some server is told of the request that it works for.
+pub(super) fn tells_any(config: &Config) -> bool {
+    let mut listed = config.tools.mcp_request_context_servers.iter();
+    listed.any(|name| is_told(config, name))
+}
+
 /// Where nobody could see an app, servers are told of none.
-pub(super) fn shows_apps(config: &Config) -> bool {
+pub(crate) fn shows_apps(config: &Config) -> bool {
     config.apps.enabled && config.console.enabled
 }
 
@@ -52,7 +59,8 @@ pub(super) fn app_bridge(config: &Config) -> AppBridgeSettings {
                 },
             },
             shared: server.shared,
-            per_run: tools.mcp_request_context_servers.contains(name) || may_claim(config, name),
+            per_run: is_told(config, name) || may_claim(config, name),
+            context: is_told(config, name),
             claims: may_claim(config, name),
             apps: (shows_apps(config) && server.apps.enabled).then_some(ServerApps {
                 exact_results: server.apps.exact_results,
@@ -70,6 +78,7 @@ pub(super) fn app_bridge(config: &Config) -> AppBridgeSettings {
     };
     AppBridgeSettings {
         servers,
+        progress_port_is_fixed: config.interaction.bridge.port != 0,
         call_timeout_ms: tools.mcp_call_timeout_ms,
         call_max_total_ms: tools.mcp_call_max_total_timeout_ms,
         apps: AppsSettings {

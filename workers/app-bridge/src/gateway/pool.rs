@@ -67,6 +67,7 @@ mod tests {
             transport: McpTransport::Stdio,
             shared: true,
             per_run: false,
+            context: false,
             claims: false,
             apps: None,
         }

@@ -105,11 +105,15 @@ impl<S: Starter> Servers<S> {
         claim: Option<Claim>,
     ) -> Result<Live, Failure> {
         let own = settings.per_run.then_some(run);
-        let started = self
-            .starter
-            .start(&settings.name, own, claim)
-            .await
-            .map_err(ConnectError::Start)?;
+        let name = &settings.name;
+        let started = match settings.context {
+            true => {
+                let context = self.board.context(run, name);
+                self.starter.start_told(name, run, context, claim).await
+            }
+            false => self.starter.start(name, own, claim).await,
+        };
+        let started = started.map_err(ConnectError::Start)?;
         let process = started.process;
         let end = self.ends.expect(process);
         let opened = self.open_stdio(settings, started, era, end).await;

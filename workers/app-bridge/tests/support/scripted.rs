@@ -39,6 +39,7 @@ pub fn declared(name: &str) -> McpServerSettings {
         transport: McpTransport::Stdio,
         shared: false,
         per_run: false,
+        context: false,
         claims: false,
         apps: None,
     }

@@ -146,6 +146,7 @@ pub fn declared(name: &str) -> McpServerSettings {
         transport: McpTransport::Stdio,
         shared: false,
         per_run: false,
+        context: false,
         claims: false,
         apps: Some(ServerApps {
             exact_results: false,

@@ -9,6 +9,7 @@ use super::{ToolOutput, ToolState};
 use crate::owners::{Artifacts, Handover, Lost, Publication};
 use ipc_proto::edges::artifact::Root;
 use ipc_proto::reply::ReplyPart;
+use ipc_proto::request_context::OUTBOUND;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 use serde::Deserialize;
@@ -20,8 +21,6 @@ use std::path::{Component, Path, PathBuf};
 
 /// Server that the tool counts as in a policy (facts 4.5).
 pub const SERVER: &str = "mono-agent-reply-artifacts";
-/// Directory in the scratch directory that counts as the run's own outbound directory.
-pub const OUTBOUND: &str = "outbound";
 
 /// What the model is told about the tool.
 pub const DESCRIPTION: &str = "Attach a file to the reply. path is a regular file in the workspace (or \

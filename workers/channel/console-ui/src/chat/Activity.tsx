@@ -25,7 +25,9 @@ export function ActivityView({
   if (activity.length === 0) return null;
   const hidden = all ? 0 : Math.max(0, activity.length - SHOWN);
   const at = running ? activity.findLast((entry) => entry.kind === "tool" && entry.endedAt === undefined) : undefined;
-  const progress = at?.title ?? at?.text;
+  // What a server posts is newer than what its call says.
+  const posted = running ? activity.findLast((entry) => isPosted(entry) && entry.endedAt === undefined) : undefined;
+  const progress = posted === undefined ? (at?.title ?? at?.text) : told(posted);
   const wrong = activity.reduce((sum, entry) => sum + (entry.isError === true ? 1 : 0), 0);
   return (
     <section className="activity" aria-label="Activity">
@@ -70,11 +72,16 @@ function label(entry: Activity): string {
   return entry.name ?? entry.title ?? "a tool";
 }
 
+function isPosted(entry: Activity): boolean {
+  return entry.name === "server_progress";
+}
+
 /** What happened beside the tools, as a sentence. */
 function told(entry: Activity): string {
   const detail = entry.text === undefined || entry.text === "" ? "" : `: ${entry.text}`;
   if (entry.name === "retry_started") return `Asks ${entry.title ?? "the model"} again${detail}`;
   if (entry.name === "failover_started") return `Goes on with ${entry.title ?? "another model"}${detail}`;
+  if (isPosted(entry)) return `${entry.title ?? "A server"}${detail}`;
   return entry.text ?? entry.title ?? entry.name ?? "";
 }
 
