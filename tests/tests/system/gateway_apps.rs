@@ -1,5 +1,6 @@
 //! Apps of agents that are not ours, in the console and in a browser.
 
+use super::apps::App;
 use super::browser::tests_of_the_page;
 use super::gateway::{fixture, servers_of, text};
 use mono_tests::console::Browser as Console;
@@ -112,6 +113,36 @@ fn an_app_of_a_foreign_agent_is_marked_and_shown_in_the_console() {
     assert_eq!(console.get(&app).unwrap()["connected"], true);
     let told = daemon.json(&["mcp", "stats"]).unwrap();
     assert_eq!(told["gateway"]["apps"], 3, "{told}");
+}
+
+/// A server tells what an app does from what its agent does, and of sessions that share it no app has another's
+/// name.
+#[test]
+fn a_server_knows_an_app_of_a_foreign_agent_from_the_agent() {
+    for shared in [false, true] {
+        let mut setup = fixture(Setup::new().unwrap(), "dice", &["dice"]).gateway();
+        setup.config["console"] = json!({ "enabled": true, "port": 0 });
+        setup.config["tools"]["mcpServers"]["dice"]["shared"] = json!(shared);
+        let daemon = setup.start().unwrap();
+        let mut stub = Stub::greet(&daemon.gateway(), "dice").unwrap();
+        let answer = stub.call("roll_dice", &json!({ "count": 2 })).unwrap();
+        let caller = |result: &Value| result["_meta"]["mono-agent/caller"].clone();
+        let agent = caller(&answer["result"]);
+        assert_eq!(agent["kind"], "gateway", "{answer}");
+        let session = agent["session"].as_str().unwrap();
+        assert_eq!(session.len(), 16);
+        let console = Console::log_in(&daemon).unwrap();
+        let (thread, part) = shown(&console);
+        let app = App::of(console, thread, part);
+        let params = json!({ "name": "reroll", "arguments": { "count": 1 } });
+        let question = app.question("tools/call", params);
+        let rolled = app.decide(&question, "once").json().unwrap();
+        let expected = match shared {
+            false => json!({ "session": session, "kind": "mcp-app" }),
+            true => json!({ "kind": "mcp-app" }),
+        };
+        assert_eq!(caller(&rolled["result"]), expected, "{rolled}");
+    }
 }
 
 /// The switch, and where nobody could see an app: results go on as they are, and what is for apps
