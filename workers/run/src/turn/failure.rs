@@ -2,6 +2,9 @@
 
 use crate::owners::Lost;
 
+/// The supervisor's reason when it stops.
+const STOPPING: &str = "the daemon is stopping";
+
 /// Everything that ends a turn without a commit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -51,7 +54,16 @@ impl Failure {
     #[must_use]
     pub fn for_person(&self) -> String {
         match self {
+            Self::Cancelled { reason } if reason == STOPPING => {
+                "The agent was stopped before the turn was finished. Send the message again when it runs."
+                    .to_owned()
+            }
             Self::Cancelled { .. } => "The turn was cancelled.".to_owned(),
+            Self::Lost(lost) if lost.refusal.as_deref() == Some("disk_full") => format!(
+                "The agent has no room left on its disk (the {} worker said so). Nothing of this turn was kept; \
+                 free space there, then send the message again.",
+                lost.worker
+            ),
             Self::Lost(Lost {
                 worker,
                 refusal: Some(code),
@@ -66,7 +78,13 @@ impl Failure {
                  please send the message again.",
                 lost.worker
             ),
-            Self::Model { message, .. } => format!("The model gave no answer: {message}"),
+            Self::Model { kind, message } => {
+                let remedy = match kind.as_str() {
+                    "provider_auth" => ". Check the provider's key (providers.<id>.apiKey…)",
+                    _ => "",
+                };
+                format!("The model gave no answer: {message}{remedy}")
+            }
             Self::MaxTurns(most) => format!(
                 "The agent did not finish within {most} model requests (runtime.maxTurns). Ask for a smaller step, \
                  or raise the limit."
@@ -82,5 +100,39 @@ impl Failure {
     #[must_use]
     pub const fn is_cancelled(&self) -> bool {
         matches!(self, Self::Cancelled { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_can_mend_is_said() {
+        let lost = |refusal: &str| {
+            Failure::Lost(Lost {
+                worker: "store",
+                refusal: Some(refusal.to_owned()),
+                detail: String::new(),
+            })
+        };
+        let cancelled = |reason: &str| Failure::Cancelled {
+            reason: reason.to_owned(),
+        };
+        let model = |kind: &str| Failure::Model {
+            kind: kind.to_owned(),
+            message: "m:x: HTTP 401".to_owned(),
+        };
+        for (failure, words) in [
+            (lost("disk_full"), "free space"),
+            (lost("conflict"), "refused a part of this turn (conflict)"),
+            (cancelled(STOPPING), "was stopped"),
+            (cancelled("interrupted"), "The turn was cancelled."),
+            (model("provider_auth"), "Check the provider's key"),
+            (model("timeout"), "m:x: HTTP 401"),
+        ] {
+            let said = failure.for_person();
+            assert!(said.contains(words), "{said}");
+        }
     }
 }
