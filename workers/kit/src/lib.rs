@@ -129,24 +129,10 @@ where
     W: FnOnce(Starting) -> F,
     F: Future<Output = Result<(), KitError>>,
 {
+    // Said before anything else is made, so that the answer is under way meanwhile.
+    let greeted = greet(roles);
     log::init();
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(e) => {
-            tracing::error!("no runtime: {e}");
-            return ExitCode::FAILURE;
-        }
-    };
-    let result = runtime.block_on(async {
-        let starting = greet(roles).await?;
-        work(starting).await
-    });
-    // Blocking threads that hang in a file operation must not hold the exit back.
-    runtime.shutdown_background();
-    match result {
+    match greeted.and_then(|greeted| serve(greeted, work)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             tracing::error!("{e}");
@@ -155,13 +141,34 @@ where
     }
 }
 
-async fn greet(roles: &[Role]) -> Result<Starting, KitError> {
+fn serve<F, W>(greeted: Greeted, work: W) -> Result<(), KitError>
+where
+    W: FnOnce(Starting) -> F,
+    F: Future<Output = Result<(), KitError>>,
+{
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| KitError::Worker(format!("no runtime: {e}")))?;
+    let result = runtime.block_on(async {
+        let starting = welcomed(greeted).await?;
+        work(starting).await
+    });
+    // Blocking threads that hang in a file operation must not hold the exit back.
+    runtime.shutdown_background();
+    result
+}
+
+/// A worker that has said `Hello`.
+struct Greeted {
+    role: Role,
+    channel: OwnedFd,
+}
+
+/// Says which protocol and which role this is. Needs no runtime.
+fn greet(roles: &[Role]) -> Result<Greeted, KitError> {
     confine::undumpable().map_err(KitError::Sandbox)?;
-    let fd = mono_sys::fd::take_fd(CONTROL_FD).map_err(KitError::NoControl)?;
-    let Link {
-        mut sender,
-        mut receiver,
-    } = Link::new(fd, Guard::greeting(Role::Monod)).map_err(KitError::NoControl)?;
+    let channel = mono_sys::fd::take_fd(CONTROL_FD).map_err(KitError::NoControl)?;
     // One binary may implement several roles (the channels); the name it is started under says
     // which one it is. The supervisor refuses a role that is not the one it granted.
     let named = std::env::args().next().unwrap_or_default();
@@ -175,7 +182,19 @@ async fn greet(roles: &[Role]) -> Result<Starting, KitError> {
         role,
         build: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    sender.send(0, 0, &hello, &[]).await?;
+    ipc_proto::link::say(&channel, &hello).map_err(|error| match error {
+        LinkError::Io(error) => KitError::NoControl(error),
+        other => other.into(),
+    })?;
+    Ok(Greeted { role, channel })
+}
+
+/// Waits for the answer.
+async fn welcomed(Greeted { role, channel }: Greeted) -> Result<Starting, KitError> {
+    let Link {
+        mut sender,
+        mut receiver,
+    } = Link::new(channel, Guard::greeting(Role::Monod)).map_err(KitError::NoControl)?;
     let packet = receiver
         .recv::<ToWorker>()
         .await?
