@@ -100,12 +100,17 @@ pub fn send(
     transmit(socket, &request, &fds)
 }
 
-/// Receives a request; `None` when there will be none any more.
+/// Bytes of the largest request, for the buffer of [`receive`].
+pub const MAX_REQUEST: usize = MAX_BODY;
+/// Bytes of the largest answer, and more.
+const MAX_REPLY: usize = 64;
+
+/// Receives a request; `None` when there will be none any more. Nothing is left of it in the buffer.
 ///
 /// # Errors
 /// `InvalidData` for a packet that is no request: nothing may be started for it.
-pub fn receive(socket: impl AsFd) -> io::Result<Option<(LaunchSpec, Passed)>> {
-    let Some((request, fds)) = obtain::<Request>(socket)? else {
+pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Option<(LaunchSpec, Passed)>> {
+    let Some((request, fds)) = obtain::<Request>(socket, buffer)? else {
         return Ok(None);
     };
     let mut passed = Passed::default();
@@ -136,7 +141,7 @@ pub fn reply(socket: impl AsFd, reply: Reply, pidfd: Option<BorrowedFd<'_>>) -> 
 /// # Errors
 /// `InvalidData` for what is no answer.
 pub fn answer(socket: impl AsFd) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
-    let Some((reply, mut fds)) = obtain::<Reply>(socket)? else {
+    let Some((reply, mut fds)) = obtain::<Reply>(socket, &mut [0; MAX_REPLY])? else {
         return Ok(None);
     };
     let pidfd = fds.pop();
@@ -162,12 +167,14 @@ fn transmit(socket: impl AsFd, message: &impl Serialize, fds: &[BorrowedFd<'_>])
     }
 }
 
-fn obtain<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; MAX_BODY];
+fn obtain<T: DeserializeOwned>(
+    socket: impl AsFd,
+    buffer: &mut [u8],
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let (length, flags) = loop {
-        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let mut parts = [IoSliceMut::new(buffer)];
         match recvmsg(&socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
             Err(rustix::io::Errno::INTR) => {}
             // An end with something unread in it.
@@ -194,6 +201,8 @@ fn obtain<T: DeserializeOwned>(socket: impl AsFd) -> io::Result<Option<(T, Vec<O
             "a packet that is too large, or descriptors were lost",
         ));
     }
-    let message = codec::decode(bytes.get(..length).unwrap_or_default()).map_err(malformed)?;
-    Ok(Some((message, fds)))
+    let received = buffer.get_mut(..length).unwrap_or_default();
+    let message = codec::decode(received).map_err(malformed);
+    received.fill(0);
+    Ok(Some((message?, fds)))
 }

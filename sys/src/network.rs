@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 /// # Errors
 /// `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` at the system's limit.
 pub fn own() -> io::Result<()> {
-    Ok(nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET)?)
+    crate::process::unshare(crate::process::Namespaces::NET)
 }
 
 /// Brings `lo` up in this network namespace, so that programs of one sandbox can talk to each

@@ -8,7 +8,8 @@ pub use copy::{Alone, Side};
 pub use wait::{ExitStatus, own_pidfd, pidfd_signal, try_wait, wait};
 
 use child::{Prepared, in_child};
-use nix::fcntl::{OFlag, open, readlinkat};
+use nix::fcntl::{OFlag, open};
+use nix::sched::CloneFlags;
 use nix::sys::stat::Mode;
 use std::ffi::{CString, c_char, c_int};
 use std::io;
@@ -51,6 +52,12 @@ impl Namespaces {
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
+    }
+
+    /// What is in both sets.
+    #[must_use]
+    pub const fn both(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 
     /// The set with these bits; `None` when one of them is no namespace of this list.
@@ -115,6 +122,17 @@ pub struct Child {
     pub pidfd: OwnedFd,
 }
 
+/// Leaves the namespaces of these kinds for new ones: with the calling thread where it is one of
+/// many, which can't make mounts so. New mounts are a copy of those before, a new network is empty
+/// with a loopback interface that is down. One of processes holds from the next child on.
+///
+/// # Errors
+/// `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` at the system's limit; nothing was left then.
+pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
+    let bits = c_int::try_from(namespaces.0).map_err(io::Error::other)?;
+    Ok(nix::sched::unshare(CloneFlags::from_bits_retain(bits))?)
+}
+
 /// Kinds of namespaces, as `/proc/PID/ns` names them.
 pub const KINDS: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
 
@@ -123,7 +141,15 @@ pub const KINDS: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts
 /// # Errors
 /// When `/proc` is not there.
 pub fn own_namespaces() -> io::Result<Vec<String>> {
-    namespaces_of("self")
+    own_namespaces_of(&KINDS)
+}
+
+/// As [`own_namespaces`], of these kinds and in their order.
+///
+/// # Errors
+/// When `/proc` is not there, or knows no such kind.
+pub fn own_namespaces_of(kinds: &[&str]) -> io::Result<Vec<String>> {
+    namespaces_of("self", kinds)
 }
 
 /// The namespace of one kind that this process is in, as the kernel names it.
@@ -131,8 +157,7 @@ pub fn own_namespaces() -> io::Result<Vec<String>> {
 /// # Errors
 /// When `/proc` is not there, or knows no such kind.
 pub fn own_namespace(kind: &str) -> io::Result<String> {
-    let name = std::fs::read_link(format!("/proc/self/ns/{kind}"))?;
-    Ok(name.to_string_lossy().into_owned())
+    name_of(&namespaces_in("self")?, kind)
 }
 
 /// The namespaces of a process that differ from the caller's.
@@ -140,20 +165,43 @@ pub fn own_namespace(kind: &str) -> io::Result<String> {
 /// # Errors
 /// When the process has ended, or is another user's and the caller has no `CAP_SYS_PTRACE`.
 pub fn differing_namespaces(pid: i32) -> io::Result<Vec<&'static str>> {
-    let (own, other) = (own_namespaces()?, namespaces_of(&pid.to_string())?);
+    let (own, other) = (own_namespaces()?, namespaces_of(&pid.to_string(), &KINDS)?);
     let pairs = KINDS.into_iter().zip(own.iter().zip(&other));
     Ok(pairs
         .filter_map(|(kind, (own, other))| (own != other).then_some(kind))
         .collect())
 }
 
-fn namespaces_of(process: &str) -> io::Result<Vec<String>> {
+fn namespaces_of(process: &str, kinds: &[&str]) -> io::Result<Vec<String>> {
+    let folder = namespaces_in(process)?;
+    kinds.iter().map(|kind| name_of(&folder, kind)).collect()
+}
+
+fn namespaces_in(process: &str) -> io::Result<OwnedFd> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let folder = open(&*format!("/proc/{process}/ns"), flags, Mode::empty())?;
-    KINDS
-        .into_iter()
-        .map(|kind| Ok(readlinkat(&folder, kind)?.to_string_lossy().into_owned()))
-        .collect()
+    Ok(open(&*format!("/proc/{process}/ns"), flags, Mode::empty())?)
+}
+
+/// Longest name of a namespace: its kind and a number of 32 bits.
+const MAX_NAME: usize = 32;
+
+/// What the link of this kind says. Every start reads them, and what `std` and `nix` offer takes a
+/// page from the allocator for each.
+fn name_of(folder: &OwnedFd, kind: &str) -> io::Result<String> {
+    let link = CString::new(kind)?;
+    let mut name = [0_u8; MAX_NAME];
+    // SAFETY: the path is null-terminated, the buffer is valid for its length.
+    let length = unsafe {
+        libc::readlinkat(
+            folder.as_raw_fd(),
+            link.as_ptr(),
+            name.as_mut_ptr().cast(),
+            name.len(),
+        )
+    };
+    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
+    let name = name.get(..length).unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
 }
 
 /// What a child was doing when it failed before its program ran.
@@ -421,6 +469,15 @@ mod tests {
             wait(&child.pidfd).unwrap(),
             ExitStatus::Signalled(libc::SIGSEGV)
         );
+    }
+
+    #[test]
+    fn namespaces_have_the_names_that_the_kernel_gives_them() {
+        for (kind, name) in KINDS.into_iter().zip(own_namespaces().unwrap()) {
+            let link = std::fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
+            assert_eq!(link.to_str(), Some(&*name));
+            assert_eq!(own_namespace(kind).unwrap(), name);
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use crate::confine;
 use crate::failure::{During, Failure};
 use crate::ground::Ground;
+use crate::spare::{Given, HOST_NAME};
 use crate::view::{self, Taken};
-use mono_sys::process::{KINDS, own_namespace, own_namespaces};
+use mono_sys::process::{KINDS, own_namespace, own_namespaces_of};
 use mono_sys::{fd, network};
 use nix::fcntl::AtFlags;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -21,21 +22,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Which network a process is to have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Network {
-    /// The launcher's, which is the machine's.
-    Shared,
-    /// The launcher's, which it leaves to the process.
-    Ready,
-    /// One of its own, which it makes.
-    Make,
-}
-
 /// One start, in the process that it is about.
 pub(crate) struct Start<'a> {
     pub(crate) base: &'a Base,
-    pub(crate) network: Network,
+    /// What was made before.
+    pub(crate) ready: Option<Given>,
+    /// It is in the launcher's network and makes its own.
+    pub(crate) make_network: bool,
     pub(crate) ground: Result<Option<Ground>, Failure>,
     pub(crate) spec: LaunchSpec,
     pub(crate) taken: Result<Vec<Taken>, Failure>,
@@ -49,7 +42,8 @@ impl Start<'_> {
         place(&mut passed)?;
         let Self {
             base,
-            network,
+            ready,
+            make_network,
             ground,
             spec,
             taken,
@@ -67,15 +61,20 @@ impl Start<'_> {
             map_ids(ids)?;
         }
         let see = || {
+            let mut before = Vec::new();
             if let Some(view) = &base.view {
-                nix::unistd::sethostname("mono").during(Step::HostName)?;
-                view::complete(view, &spec.own, taken)?;
+                if ready.is_none() {
+                    nix::unistd::sethostname(HOST_NAME).during(Step::HostName)?;
+                }
+                let given = ready.unwrap_or_default();
+                before = given.namespaces;
+                view::complete(view, &spec.own, taken, given.trees)?;
             }
-            let namespaces = differing(&base.supervisors)?;
+            let namespaces = differing(&base.supervisors, &before)?;
             let domain = confine::prepare_landlock(&spec.landlock, program.as_ref())?;
             Ok((domain, namespaces))
         };
-        let (domain, namespaces) = if network == Network::Make {
+        let (domain, namespaces) = if make_network {
             // The kernel takes longer for an empty network than for all else: side by side.
             std::thread::scope(|scope| {
                 let seeing = std::thread::Builder::new()
@@ -148,12 +147,23 @@ const NETWORK: &str = "net";
 /// Bytes for the thread that prepares what is seen.
 const SMALL_STACK: usize = 256 * 1024;
 
-/// The namespaces of this process that the supervisor doesn't share.
-fn differing(supervisors: &[String]) -> Result<Vec<&'static str>, Failure> {
-    let own = own_namespaces().during(Step::FileSystem)?;
-    let pairs = KINDS.into_iter().zip(own.iter().zip(supervisors));
-    Ok(pairs
-        .filter_map(|(kind, (own, theirs))| (own != theirs).then_some(kind))
+/// The namespaces of this process that the supervisor doesn't share. It is in those before, which the
+/// launcher was in when it looked.
+fn differing(
+    supervisors: &[String],
+    before: &[(&'static str, String)],
+) -> Result<Vec<&'static str>, Failure> {
+    let known = |kind: &str| before.iter().find(|(known, _)| *known == kind);
+    let others: Vec<_> = KINDS
+        .into_iter()
+        .filter(|kind| known(kind).is_none())
+        .collect();
+    let read = own_namespaces_of(&others).during(Step::FileSystem)?;
+    let own = others.into_iter().zip(&read);
+    let own = own.chain(before.iter().map(|(kind, name)| (*kind, name)));
+    Ok(own
+        .filter(|(_, name)| !supervisors.contains(name))
+        .map(|(kind, _)| kind)
         .collect())
 }
 

@@ -13,7 +13,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Two mount namespaces. The launcher is in the second, of which each process gets a copy.
+/// Two mount namespaces. Each process gets a copy of the second; the launcher is in it, or in the
+/// copy of the next process.
 pub(crate) struct Ground {
     /// Follows what is mounted and unmounted on the machine.
     machine: OwnedFd,
@@ -41,16 +42,27 @@ impl Ground {
         })
     }
 
-    /// Takes what a process has for itself out of the machine's tree. The inner failure is of that
+    /// Takes what a process has for itself out of the machine's tree, and goes from there to the
+    /// mounts that it begins with: these, or else the common part. The inner failure is of that
     /// process alone; after the outer one nothing may be started any more.
-    pub(crate) fn take(&self, own: &[Entry]) -> Result<Result<Vec<Taken>, Failure>, Failure> {
+    pub(crate) fn take(
+        &self,
+        own: &[Entry],
+        begin: Option<&OwnedFd>,
+    ) -> Result<Result<Vec<Taken>, Failure>, Failure> {
         setns(&self.machine, CloneFlags::CLONE_NEWNS).during(Step::Grant)?;
         let taken = own
             .iter()
             .map(|entry| view::take(entry, |path| self.open(path)))
             .collect();
-        setns(&self.common, CloneFlags::CLONE_NEWNS).during(Step::Root)?;
+        let begin = begin.unwrap_or(&self.common);
+        setns(begin, CloneFlags::CLONE_NEWNS).during(Step::Root)?;
         Ok(taken)
+    }
+
+    /// Goes to the common part.
+    pub(crate) fn enter_common(&self) -> Result<(), Failure> {
+        setns(&self.common, CloneFlags::CLONE_NEWNS).during(Step::Root)
     }
 
     /// Granted paths were checked to go through no link; one that was put there since is an error.

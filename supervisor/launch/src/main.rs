@@ -15,11 +15,13 @@ mod ground;
 mod spare;
 mod view;
 
-use become_it::{Network, Start};
+use become_it::Start;
 use failure::{During, Failure};
 use ground::Ground;
 use mono_sys::process::{Alone, Namespaces, Side};
 use mono_sys::{fd, memfd};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Pid, setpgid};
 use policy::exit::Step;
@@ -28,7 +30,7 @@ use policy::spec::{Base, VERSION, descriptor};
 use spare::Spare;
 use std::convert::Infallible;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -61,28 +63,32 @@ fn serve() -> Result<(), Failure> {
     // What the launcher itself makes is for everyone to read.
     umask(Mode::from_bits_truncate(0o022));
     let ground = base.view.as_ref().map(Ground::make).transpose();
-    let mut spare = Spare::none();
-    while let Some((spec, mut passed)) = request::receive(&requests).during(Step::Spec)? {
+    let kinds = Spare::kinds(&base, namespaces);
+    let mut spare: Option<Spare> = None;
+    let mut packet = vec![0; request::MAX_REQUEST];
+    while let Some((spec, mut passed)) =
+        request::receive(&requests, &mut packet).during(Step::Spec)?
+    {
         let cgroup = passed.take(Purpose::Cgroup);
+        // One that doesn't serve is given up here, and so are its mounts below.
+        let ready = spare.take().filter(|spare| spare.serves(&spec));
+        let begin = ready.as_ref().and_then(Spare::mounts);
         // What fails from here on is told by the process that was asked for.
         let taken = match (readable(spec.version), &ground) {
             (Err(failure), _) => Err(failure),
-            (Ok(()), Ok(Some(ground))) => ground.take(&spec.own)?,
+            (Ok(()), Ok(Some(ground))) => ground.take(&spec.own, begin)?,
             (Ok(()), _) => Ok(Vec::new()),
         };
-        match alone.sibling(
-            namespaces.without(Namespaces::NET),
-            cgroup.as_ref().map(AsFd::as_fd),
-        ) {
+        let ready = ready.map(Spare::given);
+        let before = ready.as_ref().map_or(Namespaces::NONE, |_| kinds);
+        let made = namespaces.without(before | Namespaces::NET);
+        match alone.sibling(made, cgroup.as_ref().map(AsFd::as_fd)) {
             Ok(Side::Copy) => {
                 drop((requests, cgroup));
                 let start = Start {
                     base: &base,
-                    network: match namespaces.contains(Namespaces::NET) {
-                        true if spare.serves(&spec) => Network::Ready,
-                        true => Network::Make,
-                        false => Network::Shared,
-                    },
+                    ready,
+                    make_network: namespaces.without(before).contains(Namespaces::NET),
                     ground,
                     spec,
                     taken,
@@ -94,10 +100,15 @@ fn serve() -> Result<(), Failure> {
                 let started = Reply::Started { pid: child.pid };
                 request::reply(&requests, started, Some(child.pidfd.as_fd()))
                     .during(Step::Supervisor)?;
-                // The one before is that process's now.
-                spare = Spare::none();
-                if base.stays && namespaces.contains(Namespaces::NET) {
-                    spare = Spare::make(&spec);
+                if base.stays
+                    && let Ok(ground) = &ground
+                {
+                    drop((ready, taken));
+                    // Both that wait for the process are to go on before the next one's turn.
+                    if let Some(release) = passed.take(Purpose::Release) {
+                        heard(&release, &requests).during(Step::Supervisor)?;
+                    }
+                    spare = Spare::make(kinds, ground.as_ref(), &spec)?;
                 }
             }
             Err(error) => {
@@ -112,6 +123,17 @@ fn serve() -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Waits until the supervisor has released the process, doesn't want it, or wants another.
+fn heard(release: &OwnedFd, requests: &OwnedFd) -> nix::Result<()> {
+    let mut said = [release, requests].map(|fd| PollFd::new(fd.as_fd(), PollFlags::POLLIN));
+    loop {
+        match poll(&mut said, PollTimeout::NONE) {
+            Err(Errno::EINTR) => {}
+            other => return other.map(drop),
+        }
+    }
 }
 
 /// Largest base: what fits a packet, since the same codec makes it.

@@ -91,15 +91,73 @@ pub(crate) fn enter_common(view: &View) -> Result<(), Failure> {
     mount::forbid_on_root(Attributes::READ_ONLY).during_on(Step::FileSystem, Path::new("/"))
 }
 
+/// Empty file systems in memory that are in no place yet.
+#[derive(Default)]
+pub(crate) struct Trees {
+    /// Where everybody may write, with their sizes in bytes.
+    temporary: Vec<(u64, OwnedFd)>,
+    /// For the texts that a process has for itself.
+    texts: Option<OwnedFd>,
+}
+
+impl Trees {
+    /// Those that these entries need. One that can't be made is made when it is needed, where that
+    /// is an error.
+    pub(crate) fn make(own: &[Entry]) -> Self {
+        let mut made = Self::default();
+        for entry in own {
+            match entry {
+                Entry::Temporary { bytes, .. } => {
+                    let tree = new_temporary(*bytes).ok();
+                    made.temporary.extend(tree.map(|tree| (*bytes, tree)));
+                }
+                Entry::Text { .. } if made.texts.is_none() => made.texts = new_texts().ok(),
+                _ => {}
+            }
+        }
+        made
+    }
+
+    fn temporary(&mut self, bytes: u64) -> io::Result<OwnedFd> {
+        let index = self.temporary.iter().position(|(size, _)| *size == bytes);
+        match index {
+            Some(index) => Ok(self.temporary.swap_remove(index).1),
+            None => new_temporary(bytes),
+        }
+    }
+
+    fn texts(&mut self) -> io::Result<OwnedFd> {
+        self.texts.take().map_or_else(new_texts, Ok)
+    }
+}
+
+fn new_temporary(bytes: u64) -> io::Result<OwnedFd> {
+    let size = CString::new(bytes.to_string())?;
+    let options = [(c"mode", c"1777"), (c"size", size.as_c_str())];
+    let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES;
+    mount::new_filesystem(c"tmpfs", &options, attributes)
+}
+
+fn new_texts() -> io::Result<OwnedFd> {
+    let options = [(c"mode", c"755"), (c"size", OWN_SIZE)];
+    let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES | Attributes::NO_EXEC;
+    mount::new_filesystem(c"tmpfs", &options, attributes)
+}
+
 /// Adds what a process has for itself to a copy of the common part.
-pub(crate) fn complete(view: &View, own: &[Entry], taken: Vec<Taken>) -> Result<(), Failure> {
+pub(crate) fn complete(
+    view: &View,
+    own: &[Entry],
+    taken: Vec<Taken>,
+    mut trees: Trees,
+) -> Result<(), Failure> {
     let nothing = Attributes::NO_SUID | Attributes::NO_DEVICES | Attributes::NO_EXEC;
     let pids: &[(&CStr, &CStr)] = &[(c"subset", c"pid")];
     let options = if view.for_programs { &[] } else { pids };
     mount::new_filesystem(c"proc", options, nothing | Attributes::READ_ONLY)
         .and_then(|proc| mount::attach(proc, Path::new(PROC)))
         .during_on(Step::FileSystem, Path::new(PROC))?;
-    texts(own)?;
+    texts(own, &mut trees)?;
     // Places are there, but in what is empty and its own. (The workspace may lie in /tmp.)
     let mut empty = Root {
         directories: BTreeSet::new(),
@@ -122,11 +180,7 @@ pub(crate) fn complete(view: &View, own: &[Entry], taken: Vec<Taken>) -> Result<
                 }
             }
             (Entry::Temporary { path, bytes }, _) => {
-                let size = CString::new(bytes.to_string()).during_on(Step::FileSystem, path)?;
-                let options = [(c"mode", c"1777"), (c"size", size.as_c_str())];
-                let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES;
-                let tree = mount::new_filesystem(c"tmpfs", &options, attributes)
-                    .during_on(Step::FileSystem, path)?;
+                let tree = trees.temporary(*bytes).during_on(Step::FileSystem, path)?;
                 mount::attach(tree, path).during_on(Step::Place, path)?;
                 empty.directories.insert(path.clone());
             }
@@ -142,7 +196,7 @@ pub(crate) fn complete(view: &View, own: &[Entry], taken: Vec<Taken>) -> Result<
 }
 
 /// Writes the texts that a process has for itself, into a file system of its own.
-fn texts(own: &[Entry]) -> Result<(), Failure> {
+fn texts(own: &[Entry], trees: &mut Trees) -> Result<(), Failure> {
     let place = Path::new(OWN);
     let mut tree = None;
     for entry in own {
@@ -158,10 +212,7 @@ fn texts(own: &[Entry]) -> Result<(), Failure> {
         let tree = match &tree {
             Some(tree) => tree,
             None => {
-                let options = [(c"mode", c"755"), (c"size", OWN_SIZE)];
-                let attributes = Attributes::NO_SUID | Attributes::NO_DEVICES | Attributes::NO_EXEC;
-                let made = mount::new_filesystem(c"tmpfs", &options, attributes)
-                    .during_on(Step::FileSystem, place)?;
+                let made = trees.texts().during_on(Step::FileSystem, place)?;
                 tree.insert(made)
             }
         };

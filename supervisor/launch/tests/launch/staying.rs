@@ -5,8 +5,7 @@ use crate::fixture::{Fixture, binary, is_root};
 use ipc_proto::Role;
 use mono_sys::memfd::sealed_memfd;
 use mono_sys::process::{
-    Child, ExitStatus, Namespaces, Spawn, own_namespace, own_namespaces, own_pidfd, pidfd_signal,
-    spawn, wait,
+    Child, ExitStatus, Namespaces, Spawn, own_namespaces, own_pidfd, pidfd_signal, spawn, wait,
 };
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,6 +15,7 @@ use policy::exit::Step;
 use policy::request::{self, Purpose, Reply};
 use policy::spec::{Base, Entry, VERSION};
 use policy::{Descriptors, Launch, Starter, compile, violation};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -77,6 +77,7 @@ fn the_launcher_of_runs_stays_and_gathers_nothing() {
     let mut starter = Starter::default();
     run(&mut starter, &fixture, Role::Run, &["pid"]);
     let pid = starter.staying().unwrap();
+    settled(pid);
     let before = descriptors_of(pid);
     for _ in 0..20 {
         let text = run(&mut starter, &fixture, Role::Run, &["pid", "descriptors"]);
@@ -84,6 +85,7 @@ fn the_launcher_of_runs_stays_and_gathers_nothing() {
         assert_eq!(line(&text, "descriptors"), "0 1 2");
     }
     assert_eq!(starter.staying(), Some(pid));
+    settled(pid);
     assert_eq!(descriptors_of(pid), before);
     run(&mut starter, &fixture, Role::Store, &["pid"]);
     assert_eq!(
@@ -125,44 +127,125 @@ fn what_one_process_leaves_behind_the_next_of_the_same_launcher_does_not_find() 
     assert!(line(&text, look[2]).ends_with("|mono"), "{text}");
 }
 
+/// Namespaces that the launcher makes before there is a process to have them.
+fn made_before() -> &'static [&'static str] {
+    match is_root() {
+        true => &["net", "ipc", "uts", "mnt"],
+        false => &["net", "ipc", "uts"],
+    }
+}
+
+/// Waits until the launcher waits for a request, everything made that is made before the next: what
+/// takes the kernel long in between is no interruptible sleep.
+fn settled(launcher: i32) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let stat = || std::fs::read_to_string(format!("/proc/{launcher}/stat")).unwrap();
+    while !stat().contains(") S ") {
+        assert!(
+            Instant::now() < until,
+            "the launcher never rests: {}",
+            stat()
+        );
+        std::thread::yield_now();
+    }
+}
+
+/// The namespaces that the launcher has ready, by name. As long as they are held open the kernel
+/// gives no other one of these names.
+fn ready(launcher: i32) -> Vec<(String, File)> {
+    settled(launcher);
+    let namespace = |kind: &&str| {
+        let place = format!("/proc/{launcher}/ns/{kind}");
+        let held = File::open(&place).unwrap();
+        let name = std::fs::read_link(&place).unwrap();
+        (name.to_string_lossy().into_owned(), held)
+    };
+    made_before().iter().map(namespace).collect()
+}
+
 #[test]
-fn a_network_that_was_made_before_is_used_once() {
+fn namespaces_that_were_made_before_are_used_once() {
     let fixture = Fixture::new();
     let mut starter = Starter::default();
-    let machine = own_namespace("net").unwrap();
-    let look = "run:readlink /proc/self/ns/net";
-    let mut seen = vec![machine];
-    let mut ready = None;
+    let look = |kind: &&str| format!("run:readlink /proc/self/ns/{kind}");
+    let looks: Vec<String> = made_before().iter().map(look).collect();
+    let mut actions: Vec<&str> = looks.iter().map(String::as_str).collect();
+    actions.extend(["loopback", "tcp:192.0.2.1:9", "run:uname -n"]);
+    let machine = own_namespaces().unwrap();
+    let mut held: Vec<(String, File)> = Vec::new();
     for _ in 0..4 {
-        let text = run(
-            &mut starter,
-            &fixture,
-            Role::Run,
-            &[look, "loopback", "tcp:192.0.2.1:9"],
+        let text = run(&mut starter, &fixture, Role::Run, &actions);
+        let own = looks
+            .iter()
+            .map(|look| line(&text, look).rsplit(' ').next());
+        let own: Vec<&str> = own.map(Option::unwrap).collect();
+        assert!(own.iter().all(|name| name.ends_with(']')), "{text}");
+        assert!(
+            !own.iter()
+                .any(|name| machine.iter().any(|theirs| theirs == name))
         );
-        let own = line(&text, look).rsplit(' ').next().unwrap().to_owned();
-        assert!(own.starts_with("net:["), "{text}");
-        assert!(!seen.contains(&own), "{own} again, after {seen:?}");
         assert_eq!(line(&text, "loopback"), "done");
         assert_eq!(line(&text, "tcp:192.0.2.1:9"), "ENETUNREACH");
-        if let Some(ready) = ready {
-            assert_eq!(own, ready, "it was made before and not used");
+        assert!(line(&text, "run:uname -n").ends_with(" mono"), "{text}");
+        if let Some(start) = held.len().checked_sub(own.len()) {
+            let before: Vec<&str> = held[start..].iter().map(|(name, _)| &**name).collect();
+            assert_eq!(own, before, "they were made before and not used");
         }
-        seen.push(own);
-        // The launcher leaves it to the process as soon as it can.
-        let launcher = format!("/proc/{}/ns/net", starter.staying().unwrap());
-        let until = Instant::now() + Duration::from_secs(20);
-        let next = loop {
-            let next = std::fs::read_link(&launcher).unwrap();
-            let next = next.to_string_lossy().into_owned();
-            if !seen.contains(&next) {
-                break next;
-            }
-            assert!(Instant::now() < until, "the launcher stays in {next}");
-            std::thread::yield_now();
-        };
-        ready = Some(next);
+        // The launcher leaves them to the process.
+        for (name, file) in ready(starter.staying().unwrap()) {
+            assert!(held.iter().all(|(seen, _)| *seen != name), "{name} again");
+            held.push((name, file));
+        }
     }
+}
+
+#[test]
+fn mounts_that_were_made_before_have_nothing_of_another_process() {
+    let fixture = Fixture::new();
+    let mut starter = Starter::default();
+    let look = "run:cat /proc/self/mountinfo";
+    let mut sizes = BTreeSet::new();
+    for number in 0..4 {
+        let scratch = format!("scratch-{number}");
+        let mut context = fixture.context(Role::Run);
+        let place = fixture.path(&scratch);
+        std::fs::create_dir(&place).unwrap();
+        if let Some(who) = &context.identity {
+            std::os::unix::fs::chown(&place, Some(who.uid), Some(who.gid)).unwrap();
+        }
+        context.scratch = Some(place);
+        let launch = compile(Role::Run, &context).unwrap();
+        let text = run_as(&mut starter, launch, &[look]);
+        let mounts: Vec<&str> = line(&text, look).split('|').collect();
+        let scratches = mounts.iter().filter(|mount| mount.contains("/scratch-"));
+        let scratches: Vec<&&str> = scratches.collect();
+        assert!(
+            matches!(scratches[..], [only] if only.contains(&scratch)),
+            "{text}"
+        );
+        sizes.insert(mounts.len());
+        settled(starter.staying().unwrap());
+    }
+    assert_eq!(sizes.len(), 1, "as many mounts each time: {sizes:?}");
+}
+
+#[test]
+fn what_was_made_before_ends_with_its_launcher() {
+    let fixture = Fixture::new();
+    let mut starter = Starter::default();
+    run(&mut starter, &fixture, Role::Run, &["pid"]);
+    let before = ready(starter.staying().unwrap());
+    starter.let_go();
+    // They are held here, and nobody is in them.
+    let mut left = Vec::new();
+    for process in std::fs::read_dir("/proc").unwrap().flatten() {
+        let held = made_before().iter().filter_map(|kind| {
+            let link = std::fs::read_link(process.path().join("ns").join(kind)).ok()?;
+            Some(link.to_string_lossy().into_owned())
+        });
+        left.extend(held.filter(|name| before.iter().any(|(made, _)| made == name)));
+    }
+    assert_eq!(left, [""; 0]);
 }
 
 #[test]
