@@ -215,6 +215,13 @@ impl World {
                     body,
                 );
             }
+            Err(rejection)
+                if !other
+                    && self.truth.is_known(&task.id)
+                    && matches!(code(&rejection), "invalid_deadline" | "deadline_too_far") =>
+            {
+                self.truth.say("a repeated claim was refused for its time");
+            }
             Err(rejection) if code(&rejection) == "claim_conflict" && !other => {
                 self.truth
                     .say("a repeated claim is in conflict with itself");
