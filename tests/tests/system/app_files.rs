@@ -77,7 +77,7 @@ fn a_file_of_an_app_is_kept_and_downloaded_as_reply_files_are() {
     }
     // The same again is the same file.
     assert_eq!(kept(&app, "_.re_port.csv", &bytes)["id"], file["id"]);
-    assert_eq!(listed(&app), [file.clone()]);
+    assert_eq!(listed(&app), std::slice::from_ref(&file));
     // What operators see: the phases, the bytes, whose they are; and no name in the audit.
     let id = app.part["invocationId"].as_str().unwrap();
     let audit = daemon.json(&["apps", "audit", id]).unwrap();

@@ -2,18 +2,22 @@
 
 use super::super::{mark, say};
 use super::stage::{self, LATER, MAX_COUNT, retention};
-use super::{CLEANUP, DOWNLOAD, LARGE, PUBLISH, START, TAKE_BACK};
+use super::{CLEANUP, DOWNLOAD, KEEP, LARGE, PUBLISH, START, TAKE_BACK};
 use anyhow::{Context as _, Result, bail};
 use ipc_proto::reply::ReplyPart;
+use ipc_proto::{Body, ConversationId, RunId};
 use jiff::Timestamp;
+use mono_artifact::kept::Handed;
 use mono_artifact::manifest::integrity_id;
 use mono_artifact::reading::Wish;
 use mono_artifact::session::{Desk, Outcome, Session};
+use mono_artifact::verify::Source;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
+use uuid::Uuid;
 
 pub(super) fn drive(scene: &str, folder: &Path) -> Result<()> {
     if scene == START {
@@ -31,6 +35,7 @@ pub(super) fn drive(scene: &str, folder: &Path) -> Result<()> {
     match scene {
         PUBLISH => publish(&desk, folder, &["a.bin", "b.txt"])?,
         LARGE => publish(&desk, folder, &["large.bin"])?,
+        KEEP => keep(&desk)?,
         TAKE_BACK => take_back(&desk, folder)?,
         CLEANUP => {
             mark();
@@ -98,6 +103,28 @@ fn publish(desk: &Arc<Desk>, folder: &Path, names: &[&str]) -> Result<()> {
         }
     }
     drop(session);
+    mark();
+    Ok(())
+}
+
+fn keep(desk: &Arc<Desk>) -> Result<()> {
+    let conversation = ConversationId::parse("crash:1")?;
+    let handed = Handed {
+        app: Uuid::from_u128(1),
+        run: RunId::parse("now")?,
+        conversation: conversation.clone(),
+        delivery: conversation,
+        name: "a.bin".to_owned(),
+        media_type: None,
+    };
+    let (body, fd) = Body::pack(stage::content("a.bin"))?;
+    let source = Source::sealed(body, &mut fd.into_iter().collect())?;
+    mark();
+    match desk.keep(handed, &source, Timestamp::now(), &|_| true) {
+        Ok((manifest, _)) => say(&format!("done {}", manifest.id)),
+        // The page is told, and with it the person.
+        Err(error) => say(&format!("refused {} true", error.code())),
+    }
     mark();
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The owner of reply files, killed while it publishes, takes back, cleans, starts and reads.
+//! The owner of reply files, killed while it publishes, keeps, takes back, cleans, starts and reads.
 
 mod check;
 mod drive;
@@ -17,6 +17,8 @@ pub struct Artifact;
 const PUBLISH: &str = "publish";
 /// A file over the size from which reading and hashing are two threads.
 const LARGE: &str = "large";
+/// A file of an app is kept at once.
+const KEEP: &str = "keep";
 /// A finalised run takes its file back: its commit failed.
 const TAKE_BACK: &str = "take_back";
 /// Retention with what has expired, what is over the count, and an abandoned publication.
@@ -32,7 +34,7 @@ impl Subject for Artifact {
     }
 
     fn scenes(&self) -> &'static [&'static str] {
-        &[PUBLISH, LARGE, TAKE_BACK, CLEANUP, START, DOWNLOAD]
+        &[PUBLISH, LARGE, KEEP, TAKE_BACK, CLEANUP, START, DOWNLOAD]
     }
 
     fn prepare(&self, scene: &str, folder: &Path) -> Result<()> {
@@ -49,7 +51,7 @@ impl Subject for Artifact {
 
     fn order(&self, scene: &str, steps: &[Step]) -> Vec<String> {
         match scene {
-            PUBLISH | LARGE => order::of_publishing(steps),
+            PUBLISH | LARGE | KEEP => order::of_publishing(steps),
             _ => Vec::new(),
         }
     }
