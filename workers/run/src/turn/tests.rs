@@ -7,6 +7,7 @@ mod drafts;
 mod endpoint;
 mod fake;
 mod markers;
+mod posts;
 
 use super::stream::{MAX_CALLS, MAX_TEXT};
 use super::*;

@@ -230,6 +230,8 @@ pub(super) struct Fake {
     pub(super) draft_hangs: Cell<bool>,
     /// Apps can't be kept.
     pub(super) apps_lost: Cell<bool>,
+    /// What servers post; after that nothing comes.
+    pub(super) posts: RefCell<VecDeque<RunEvent>>,
 }
 
 impl Fake {
@@ -452,6 +454,22 @@ impl Mcp for Fake {
             tools: self.tools.borrow().clone(),
             warnings: vec![],
         })
+    }
+    async fn accompany(&self, attached: &[AttachedFile]) -> Result<(), Lost> {
+        self.note(format!("accompany with {} files", attached.len()))
+    }
+    async fn posted(&self) -> Result<RunEvent, Lost> {
+        let post = self.posts.borrow_mut().pop_front();
+        match post {
+            Some(post) => self.note("posted".into()).map(|()| post),
+            None => std::future::pending().await,
+        }
+    }
+    fn part(&self) {
+        let mut log = self.log.borrow_mut();
+        if log.iter().any(|line| line.starts_with("accompany")) {
+            log.push("part".into());
+        }
     }
     async fn draft(&self, server: &str, tool: &str) -> Result<Option<ReplyPart>, Lost> {
         self.note(format!("draft {server} {tool}"))?;
