@@ -17,6 +17,8 @@ use std::path::Path;
 #[serde(default)]
 pub(crate) struct Status {
     pub(crate) ok: bool,
+    /// It was asked to end, and takes no new turn.
+    pub(crate) stopping: bool,
     pub(crate) version: String,
     pub(crate) degraded: Vec<String>,
     pub(crate) uptime_ms: u64,
@@ -183,8 +185,9 @@ fn show(status: &Status, screen: &mut Screen) -> Result<(), CtlError> {
     };
     let version = safe_line(&status.version, 40);
     let Runs { working, waiting } = status.runs;
+    let stopping = if status.stopping { ", stopping" } else { "" };
     screen.line(&format!(
-        "monod {version}  {health}  {working} at work, {waiting} waiting"
+        "monod {version}  {health}{stopping}  {working} at work, {waiting} waiting"
     ))?;
     for reason in &status.degraded {
         screen.line(&format!("  {}", safe_line(reason, 400)))?;
@@ -389,6 +392,16 @@ mod tests {
             assert_eq!(weakness(sandbox).is_some(), field != "probes", "{field}");
         }
         assert_eq!(Worker::default().weakness(), None);
+    }
+
+    #[test]
+    fn a_daemon_that_is_to_end_says_so() {
+        let text =
+            shown(json!({ "ok": true, "version": "x", "stopping": true, "runs": {"working": 1} }));
+        assert!(
+            text.starts_with("monod x  healthy, stopping  1 at work"),
+            "{text}"
+        );
     }
 
     #[test]

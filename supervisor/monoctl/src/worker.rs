@@ -239,6 +239,20 @@ pub(crate) fn serving(status: &Status, role: &str) -> Option<i32> {
     serving.find_map(|worker| worker.pid)
 }
 
+/// What became of it, if that can be told already.
+fn decided(status: &Status, role: &str, old: Option<i32>) -> Option<Successor> {
+    let alone = status.of(role).count() == 1;
+    match serving(status, role) {
+        Some(pid) if Some(pid) != old => return Some(Successor::Serves(pid)),
+        // The daemon has started the new one before it answered.
+        Some(_) if alone => return Some(Successor::Ended),
+        _ => {}
+    }
+    // A role that was given up may have a successor on its way, beside its empty place.
+    let parked = status.of(role).find(|w| w.state == "parked" && alone)?;
+    Some(Successor::Parked(safe_line(&parked.last_line, 400)))
+}
+
 /// Waits until another process than `old` serves a role.
 pub(crate) async fn successor(
     daemon: &Daemon,
@@ -249,14 +263,8 @@ pub(crate) async fn successor(
     let deadline = Instant::now() + within;
     loop {
         let (status, _) = Status::ask(daemon).await?;
-        match serving(&status, role) {
-            Some(pid) if Some(pid) != old => return Ok(Successor::Serves(pid)),
-            // The daemon has started the new one before it answered.
-            Some(_) if status.of(role).count() == 1 => return Ok(Successor::Ended),
-            _ => {}
-        }
-        if let Some(parked) = status.of(role).find(|w| w.state == "parked") {
-            return Ok(Successor::Parked(safe_line(&parked.last_line, 400)));
+        if let Some(become_of_it) = decided(&status, role, old) {
+            return Ok(become_of_it);
         }
         if Instant::now() > deadline {
             return Ok(Successor::Late);
@@ -298,6 +306,7 @@ async fn restart(daemon: &Daemon, role: &str, screen: &mut Screen) -> Result<u8,
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::Successor::{Ended, Parked, Serves};
     use super::*;
 
     fn text(worker: Value) -> String {
@@ -306,6 +315,40 @@ mod tests {
         facts
             .map(|(name, text)| format!("{name}={text}\n"))
             .collect()
+    }
+
+    #[test]
+    fn a_role_that_was_given_up_is_not_over_while_its_successor_starts() {
+        let status = |workers: Vec<(&str, Option<i32>)>| -> Status {
+            let workers: Vec<_> = (workers.into_iter())
+                .map(|(state, pid)| json!({ "role": "egress", "state": state, "pid": pid, "last_line": "no key" }))
+                .collect();
+            serde_json::from_value(json!({ "workers": workers })).unwrap()
+        };
+        let parked = ("parked", None);
+        for (workers, old, expected) in [
+            (vec![parked], None, Some(Parked("no key".into()))),
+            (vec![parked, ("starting", Some(2))], None, None),
+            (vec![("serving", Some(2))], None, Some(Serves(2))),
+            (
+                vec![("serving", Some(1)), ("starting", Some(2))],
+                Some(1),
+                None,
+            ),
+            (
+                vec![("draining", Some(1)), ("serving", Some(2))],
+                Some(1),
+                Some(Serves(2)),
+            ),
+            (vec![("serving", Some(1))], Some(1), Some(Ended)),
+            (vec![("waiting", None)], Some(1), None),
+        ] {
+            assert_eq!(
+                decided(&status(workers.clone()), "egress", old),
+                expected,
+                "{workers:?}"
+            );
+        }
     }
 
     #[test]

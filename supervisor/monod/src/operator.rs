@@ -405,7 +405,9 @@ impl Supervisor {
             self.launcher.degraded(),
             self.launcher.memory(),
         );
-        status.with_continuations(self.known_health().cloned())
+        status
+            .stopping(self.is_stopping())
+            .with_continuations(self.known_health().cloned())
     }
 
     fn slot_status(&self, slot: &Slot) -> status::Worker {

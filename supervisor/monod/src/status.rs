@@ -13,6 +13,9 @@ use std::time::Duration;
 #[derive(Debug, Serialize)]
 pub(crate) struct Status {
     ok: bool,
+    /// It was asked to end, and takes no new turn; absent otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stopping: bool,
     version: &'static str,
     degraded: Vec<String>,
     uptime_ms: u128,
@@ -118,6 +121,7 @@ impl Status {
         let healthy = workers.iter().all(Worker::healthy);
         Self {
             ok: healthy && degraded.is_empty(),
+            stopping: false,
             version: env!("CARGO_PKG_VERSION"),
             degraded,
             uptime_ms: uptime.as_millis(),
@@ -128,6 +132,12 @@ impl Status {
             workers,
             continuations: None,
         }
+    }
+
+    /// Says whether it was asked to end.
+    pub(crate) fn stopping(mut self, stopping: bool) -> Self {
+        self.stopping = stopping;
+        self
     }
 
     /// With what the continuation worker last said of its health.

@@ -39,6 +39,7 @@ fn sigterm_lets_a_turn_finish_that_can() {
     wait_for("the stop begins", || daemon.log().contains("stopping")).unwrap();
     let refused = daemon.send("b", "hello").unwrap();
     assert_ne!(refused.code, 0, "{refused:?}");
+    assert_eq!(daemon.status().unwrap()["stopping"], true);
     std::fs::write(daemon.workspace().join("go"), "").unwrap();
     let sent = sending.finish().unwrap();
     assert_eq!((sent.code, sent.text()), (0, "done"), "{sent:?}");
