@@ -9,9 +9,11 @@
 //!   the program; bubblewrap's command line is ready before. `ready` is the time to the worker's
 //!   `Ready`: settings, second filter, probes.
 //! - A program that does nothing else (`bench-minimal`): what confinement alone costs. On both
-//!   sides everything that can be prepared is prepared. `sustained` is the time that each of many
-//!   starts takes that follow one another without a pause, with the end of the one before: what
-//!   the launcher makes between two starts, and what the kernel takes down after them, is in it.
+//!   sides everything that can be prepared is prepared.
+//!
+//! Of both, `sustained` is the time that each of many starts takes that follow one another without a
+//! pause, with the end of the one before: what the launcher makes between two starts, and what the
+//! kernel takes down after them, is in it.
 #![forbid(unsafe_code)]
 
 use anyhow::{Context as _, Result, ensure};
@@ -143,26 +145,30 @@ fn measure() -> Result<Figure> {
         first_byte(&mut minimal.confined, start)?;
         minimal.others()?;
     }
-    let (in_a_row, wrapped_in_a_row) = sustained(&bed, &minimal)?;
     let ms = |samples: &Samples| samples.median() * 1e3;
-    let mut alone =
-        Figure::of("ms", 1e3, &minimal.confined, &minimal.plain).with("sustained", ms(&in_a_row));
-    let figure = Figure::of("ms", 1e3, &worker.confined, &worker.plain).with("ready", ms(&ready));
+    let rows = |ways| anyhow::Ok((ways, sustained(&bed, ways)?));
+    let both = [rows(&minimal)?, rows(&worker)?];
+    let [alone, figure] = both.map(|(ways, (confined, wrapped))| {
+        let figure =
+            Figure::of("ms", 1e3, &ways.confined, &ways.plain).with("sustained", ms(&confined));
+        match ways.wrapping {
+            Some(_) => figure
+                .with("bwrap", ms(&ways.wrapped))
+                .with("ratio_to_bwrap", ways.beside_bwrap())
+                .with("bwrap_sustained", ms(&wrapped))
+                .with(
+                    "sustained_ratio_to_bwrap",
+                    confined.median() / wrapped.median(),
+                ),
+            None => figure,
+        }
+    });
+    let figure = figure.with("ready", ms(&ready));
     let figure = if worker.wrapping.is_some() {
-        alone = alone
-            .with("bwrap", ms(&minimal.wrapped))
-            .with("ratio_to_bwrap", minimal.beside_bwrap())
-            .with("bwrap_sustained", ms(&wrapped_in_a_row))
-            .with(
-                "sustained_ratio_to_bwrap",
-                in_a_row.median() / wrapped_in_a_row.median(),
-            );
         let ratios = [worker.beside_bwrap(), minimal.beside_bwrap()];
         let met = ratios.iter().all(|ratio| *ratio <= BESIDE_BWRAP);
         figure
-            .with("bwrap", ms(&worker.wrapped))
             .with("bwrap_spread", worker.wrapped.spread(1e3))
-            .with("ratio_to_bwrap", worker.beside_bwrap())
             .with("met_beside_bwrap", met)
     } else {
         figure.with("bwrap", "not installed")
@@ -170,9 +176,9 @@ fn measure() -> Result<Figure> {
     Ok(figure.with("minimal", alone.json()))
 }
 
-/// Starts of the minimal program that follow one another at once, each until its first byte and its
-/// end: confined, and by bubblewrap where that is installed.
-fn sustained(bed: &Bed, minimal: &Ways<'_>) -> Result<(Samples, Samples)> {
+/// Starts of a program that follow one another at once, each until its first byte and its end:
+/// confined, and by bubblewrap where that is installed.
+fn sustained(bed: &Bed, ways: &Ways<'_>) -> Result<(Samples, Samples)> {
     let (mut confined, mut wrapped) = (Samples::new(), Samples::new());
     let mut launches = Vec::new();
     for _ in 0..IN_A_ROW {
@@ -182,10 +188,10 @@ fn sustained(bed: &Bed, minimal: &Ways<'_>) -> Result<(Samples, Samples)> {
         std::thread::sleep(PAUSE);
         let begin = Instant::now();
         for launch in &launches {
-            said(bed.confined(launch, &minimal.program)?)?;
+            said(bed.confined(launch, &ways.program)?)?;
         }
         confined.push(begin.elapsed() / IN_A_ROW);
-        let Some((bwrap, wrapping)) = &minimal.wrapping else {
+        let Some((bwrap, wrapping)) = &ways.wrapping else {
             continue;
         };
         std::thread::sleep(PAUSE);
