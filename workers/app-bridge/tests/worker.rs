@@ -9,7 +9,9 @@ use ipc_proto::edges::app_bridge::{
     AppBridge, MAX_LISTING, MAX_RESULT, McpResult, Reply, Request, ToolListing,
 };
 use ipc_proto::link::pair;
-use ipc_proto::{Body, Role};
+use ipc_proto::request_context::{AttachedFile, ProgressState};
+use ipc_proto::{Body, Role, RunId};
+use mono_app_bridge::progress::Post;
 use mono_app_bridge::servers::Servers;
 use mono_app_bridge::worker::serve_run;
 use serde_json::{Value, json};
@@ -25,6 +27,7 @@ struct Bench {
     client: Client<AppBridge>,
     servers: Arc<Servers<InProcess>>,
     starter: InProcess,
+    run: RunId,
     stop: CancellationToken,
     served: JoinHandle<()>,
 }
@@ -37,6 +40,7 @@ fn bench() -> Bench {
     let server = Server::new(ours, Role::Run).unwrap();
     let stop = CancellationToken::new();
     let (all, scope, token) = (servers.clone(), run(&servers, "c"), stop.clone());
+    let id = scope.run.clone();
     let served = tokio::spawn(async move {
         serve_run(&all, server, &scope, &token).await.unwrap();
     });
@@ -44,6 +48,7 @@ fn bench() -> Bench {
         client,
         servers,
         starter,
+        run: id,
         stop,
         served,
     }
@@ -164,6 +169,53 @@ async fn a_run_that_reads_no_progress_still_gets_its_result() {
         last = Some(reply.unwrap().0);
     }
     assert!(matches!(last, Some(Reply::Result { .. })), "{last:?}");
+}
+
+#[tokio::test]
+async fn a_run_hears_what_its_servers_post_until_it_withdraws() {
+    let bench = bench();
+    let board = bench.servers.board().clone();
+    board.listen_at("http://127.0.0.1:1/v1/progress".into());
+    let file = AttachedFile {
+        name: "1-a".into(),
+        dev: 1,
+        ino: 2,
+    };
+    let accompany = Request::Accompany {
+        attachments: vec![file.clone()],
+    };
+    let mut posts = bench.client.stream(&accompany, &[], None).await.unwrap();
+    // Answered after it: the first request has been taken.
+    bench.ask("echo", json!({ "message": "hi" })).await;
+    let context = board.context(&bench.run, "s");
+    assert_eq!(context.attachments, [file]);
+    let token = context.progress.unwrap().token.0;
+    let post = |message: &str| Post {
+        key: "k".into(),
+        message: message.into(),
+        state: ProgressState::Running,
+    };
+    board.post(&token, post("one")).unwrap();
+    match posts.next().await {
+        Some(Ok((
+            Reply::Posted {
+                server, message, ..
+            },
+            _,
+        ))) => {
+            assert_eq!((server.as_str(), message.as_str()), ("s", "one"));
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(posts);
+    let withdrawn = async {
+        while board.knows(&token) {
+            tokio::task::yield_now().await;
+        }
+    };
+    let withdrawn = tokio::time::timeout(Duration::from_secs(20), withdrawn);
+    withdrawn.await.unwrap();
+    assert_eq!(board.context(&bench.run, "s").progress, None);
 }
 
 #[tokio::test]
