@@ -4,10 +4,11 @@
 //! results, which a model or a page could have filled. Before an action its entry is written and
 //! the room for the entry of its end is set aside; without that there is no action.
 
+use super::books::{Books, Card, LogFile, OpenLog, Owner};
 use super::folder::{FileId, Folder, is_own};
 use super::handover::refuse_left;
 use super::quota::{Removal, SEGMENTS, Segment, Share, reclaim};
-use super::vault::{Books, Card, LOGS, LogFile, OpenLog, Owner, Point, Vault, VaultError};
+use super::vault::{LOGS, Point, Vault, VaultError};
 use jiff::Timestamp;
 use nix::sys::stat::FileStat;
 use serde::Serialize;

@@ -8,8 +8,9 @@
 //! Two locks say who is who: one on the folder for whose it is, and a shared one on `staging` for
 //! those that still have runs.
 
+use super::books::{Card, Owner};
 use super::desk::Desk;
-use super::vault::{CLOSED, Card, KEPT, Owner, Vault, VaultError};
+use super::vault::{CLOSED, KEPT, Vault, VaultError};
 use nix::fcntl::Flock;
 use std::collections::HashSet;
 use std::io;

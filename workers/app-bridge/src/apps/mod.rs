@@ -7,6 +7,7 @@
 
 pub mod audit;
 pub mod authority;
+mod books;
 pub mod capture;
 pub mod desk;
 pub mod drafts;

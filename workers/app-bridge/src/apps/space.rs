@@ -1,7 +1,8 @@
 //! The part that apps have of the ceiling which they share with reply files.
 
+use super::books::Books;
 use super::handover::refuse_left;
-use super::vault::{Books, MAX_RECORDS, Vault, VaultError};
+use super::vault::{MAX_RECORDS, Vault, VaultError};
 use worker_kit::room::{PIECE, Room};
 
 /// How often room is asked for that others of this worker may take meanwhile.

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use super::super::quota::{QUARANTINE_CHARGE, QUARANTINE_MOST};
 use super::*;
 use crate::apps::audit::{Method, Phase};
 use crate::apps::manifest::tests::sample;

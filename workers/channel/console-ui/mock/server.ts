@@ -13,6 +13,7 @@ import { extname, join, normalize } from "node:path";
 import type { Attachment, Failure, Frame, Hint, Message, MessageStatus, Session, Thread } from "../src/api/types.ts";
 import { MockApps } from "./apps.ts";
 import { MockContinuations } from "./continuations.ts";
+import { Refusal, body, read, send, sse } from "./http.ts";
 import * as operator from "./operator.ts";
 import { script, type Kept, type Script } from "./replies.ts";
 
@@ -32,22 +33,9 @@ const TYPES: Record<string, string> = {
   ".svg": "image/svg+xml",
   ".txt": "text/plain; charset=utf-8",
 };
-const MAX_BODY = 256 * 1024;
 const MAX_APP_BODY = 2 * 1024 * 1024;
 const MAX_UPLOAD = 20 * 1024 * 1024;
 const MAX_QUEUED = 20;
-
-/** An answer that is no success. */
-class Refusal extends Error {
-  readonly status: number;
-  readonly code: string;
-
-  constructor(status: number, code: string, message: string) {
-    super(message);
-    this.status = status;
-    this.code = code;
-  }
-}
 
 interface Reply {
   message: Message;
@@ -670,35 +658,5 @@ export class Mock {
       }),
     );
     send(response, 200, { hits: hits.slice(0, 20), next: null });
-  }
-}
-
-function send(response: ServerResponse, status: number, value?: unknown): void {
-  response.writeHead(status, { "cache-control": "no-store", ...(value === undefined ? {} : { "content-type": "application/json" }) });
-  response.end(value === undefined ? undefined : JSON.stringify(value));
-}
-
-function sse(response: ServerResponse): void {
-  response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
-  response.write(": open\n\n");
-}
-
-async function read(request: IncomingMessage, most: number): Promise<Buffer> {
-  const pieces: Buffer[] = [];
-  let length = 0;
-  for await (const piece of request as AsyncIterable<Buffer>) {
-    length += piece.length;
-    if (length > most) throw new Refusal(413, "too_large", "That is too much.");
-    pieces.push(piece);
-  }
-  return Buffer.concat(pieces);
-}
-
-async function body(request: IncomingMessage, most = MAX_BODY): Promise<unknown> {
-  const text = (await read(request, most)).toString("utf8");
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new Refusal(400, "invalid_json", "The body is no JSON.");
   }
 }
