@@ -12,14 +12,7 @@ use std::path::Path;
 
 /// Sections that are checked here and that this version of the daemon doesn't serve yet. When one
 /// is served, its line goes.
-const NOT_SERVED: &[&str] = &[
-    "memory",
-    "cron",
-    "tui",
-    "slack",
-    "telegram",
-    "a2a",
-];
+const NOT_SERVED: &[&str] = &["memory", "cron", "tui", "slack", "telegram", "a2a"];
 
 /// The outcome of [`check`]. Holds no secret, and no path outside the configuration's folder or the
 /// home folder in full.
@@ -406,7 +399,10 @@ impl Look<'_> {
         }
         let mut written = self.analysis.places.keys();
         if id == "interaction" && written.any(|key| key.starts_with("interaction.askUser")) {
-            advice.push("[WARN] interaction.askUser: accepted; this version asks the person nothing".to_string());
+            advice.push(
+                "[WARN] interaction.askUser: accepted; this version asks the person nothing"
+                    .to_string(),
+            );
         }
         if id == "webhook"
             && let Some(config) = &self.analysis.config
