@@ -22,7 +22,7 @@ impl ConfigFile {
     /// missing.
     fn path(&self) -> &Path {
         let named = self.config.as_deref();
-        named.or_else(|| usual()).unwrap_or(Path::new(USUAL[0]))
+        named.or(usual()).unwrap_or(Path::new(USUAL[0]))
     }
 }
 

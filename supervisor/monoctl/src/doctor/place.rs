@@ -16,7 +16,7 @@ pub(super) fn configuration(
     env_file: Option<&Path>,
 ) -> (Vec<Finding>, Option<Loaded>) {
     const CHECK: &str = "config";
-    let Some(path) = named.or_else(|| usual()) else {
+    let Some(path) = named.or(usual()) else {
         let [here, installed] = USUAL;
         let detail = format!(
             "neither {here} nor {installed} is there; name the daemon's with --config to have it checked"
