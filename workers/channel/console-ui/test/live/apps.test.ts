@@ -65,45 +65,6 @@ test("a tool's app opens, and calls what it may once that was allowed", async ()
   clean(console);
 });
 
-test("a view sees its model write, then the input and the result, while the answer goes on", async () => {
-  const tab = await console.tab("/");
-  const { page } = tab;
-  // In every frame, before its own script.
-  await page.addInitScript("globalThis.heard = []; addEventListener('message', (event) => heard.push(event.data));");
-  await tab.goto("/");
-  const why = "one word after the other, so that whoever looks can see how it is written ".repeat(5);
-  const input = { count: 4, why };
-  await tab.send(`[[mock:gap 150]] [[mock:piece 4]] [[mock:tool roll_dice ${JSON.stringify(input)}]] [[mock:text ${"and so on ".repeat(25)}]]`);
-  await page.waitForURL("**/t/*");
-  const card = page.getByRole("article", { name: /^App / });
-  const frame = await frameOf(card);
-  const calls = "heard.filter((m) => /tool-/.test(m?.method ?? '')).map((m) => [m.method.replace('ui/notifications/tool-', ''), m.params.arguments ?? null])";
-  await holds(frame, `${calls}.length > 0`, 60_000);
-  await frame.evaluate("globalThis.mark = 'the same'");
-  await holds(frame, `${calls}.some(([kind]) => kind === "result")`, 60_000);
-  assert.equal(await page.locator("article.assistant").last().getAttribute("data-status"), "running", "the answer goes on");
-  const told = (await frame.evaluate(calls)) as [string, { count?: number; why?: string } | null][];
-  const partial = told.slice(0, -2);
-  assert.ok(partial.length >= 2, JSON.stringify(told));
-  for (const [kind, { why: soFar = "", ...rest } = {}] of partial as [string, { count?: number; why?: string }][]) {
-    assert.equal(kind, "input-partial");
-    assert.ok(why.startsWith(soFar), soFar);
-    assert.ok(rest.count === undefined || rest.count === 4);
-  }
-  assert.deepEqual(told.slice(-2), [
-    ["input", input],
-    ["result", null],
-  ]);
-  const early = await ask(frame, 9101, "tools/list", {});
-  assert.ok(Array.isArray(early.result?.["tools"]), "it is connected before the answer's end");
-  await tab.ended();
-  assert.equal(await frame.evaluate("globalThis.mark"), "the same");
-  assert.equal(await frame.evaluate(`${calls}.length`), told.length);
-  assert.equal(await page.locator(".app-place > iframe").count(), 1);
-  clean(tab);
-  await page.close();
-});
-
 test("its files are kept and saved once that was allowed, under mended names", async () => {
   const { page } = console;
   const { card, frame } = await opened();
@@ -201,5 +162,41 @@ test("after a reload the stored app is there again, connected and without what w
   const call = ask(frame, 9301, "tools/call", { name: "reroll", arguments: { count: 1 } });
   await decide(page, "Allow once");
   assert.ok((await call).result?.["content"] !== undefined);
+  clean(console);
+});
+
+test("a view sees its model write, then the input and the result, while the answer goes on", async () => {
+  const { page } = console;
+  await console.goto("/");
+  const why = "one word after the other, so that whoever looks can see how it is written ".repeat(5);
+  const input = { count: 4, why };
+  await console.send(`[[mock:gap 150]] [[mock:piece 4]] [[mock:tool roll_dice ${JSON.stringify(input)}]] [[mock:text ${"and so on ".repeat(25)}]]`);
+  await page.waitForURL("**/t/*");
+  const card = console.answer.getByRole("article", { name: /^App / });
+  const frame = await frameOf(card);
+  // What it was told before is no matter: the model takes its time.
+  await frame.evaluate("globalThis.heard = []; addEventListener('message', (event) => heard.push(event.data));");
+  const calls = "globalThis.heard.filter((m) => /tool-/.test(m?.method ?? '')).map((m) => [m.method.replace('ui/notifications/tool-', ''), m.params.arguments ?? null])";
+  await frame.evaluate("globalThis.mark = 'the same'");
+  await holds(frame, `${calls}.some(([kind]) => kind === "result")`, 60_000);
+  assert.equal(await page.locator("article.assistant").last().getAttribute("data-status"), "running", "the answer goes on");
+  const told = (await frame.evaluate(calls)) as [string, { count?: number; why?: string } | null][];
+  const partial = told.slice(0, -2);
+  assert.ok(partial.length >= 2, JSON.stringify(told));
+  for (const [kind, { why: soFar = "", ...rest } = {}] of partial as [string, { count?: number; why?: string }][]) {
+    assert.equal(kind, "input-partial");
+    assert.ok(why.startsWith(soFar), soFar);
+    assert.ok(rest.count === undefined || rest.count === 4);
+  }
+  assert.deepEqual(told.slice(-2), [
+    ["input", input],
+    ["result", null],
+  ]);
+  const early = await ask(frame, 9101, "tools/list", {});
+  assert.ok(Array.isArray(early.result?.["tools"]), "it is connected before the answer's end");
+  await console.ended();
+  assert.equal(await frame.evaluate("globalThis.mark"), "the same");
+  assert.equal(await frame.evaluate(`${calls}.length`), told.length);
+  assert.equal(await console.answer.locator(".app-place > iframe").count(), 1);
   clean(console);
 });
