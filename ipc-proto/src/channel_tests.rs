@@ -5,7 +5,11 @@ use crate::edges::egress::{Egress, FinishReason, Reply, Request};
 use crate::edges::events::RunEvent;
 use crate::link::{LinkSender, pair};
 use crate::{Body, Link};
+use std::future::poll_fn;
 use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::Poll;
+use tokio::task::JoinHandle;
 
 fn request() -> Request {
     Request::Complete {
@@ -157,6 +161,92 @@ async fn who_stops_waiting_leaves_the_reading_to_another() {
     let call = server.recv().await.unwrap().unwrap();
     call.responder.send(&done(), &[]).await.unwrap();
     assert_eq!(waiting.await.unwrap(), done());
+}
+
+/// Polls it once; it has to wait.
+async fn begin(waiting: &mut (impl Future + Unpin)) {
+    let ready = poll_fn(|cx| Poll::Ready(Pin::new(&mut *waiting).poll(cx).is_ready()));
+    assert!(!ready.await);
+}
+
+/// Three calls of one requester; the second is answered last, and waits in a task of its own.
+struct Three {
+    client: Client<Egress>,
+    first: Replies<Egress>,
+    waiting: JoinHandle<Reply>,
+    third: Replies<Egress>,
+    calls: Vec<Call<Egress>>,
+    _server: Server<Egress>,
+}
+
+impl Three {
+    async fn asked() -> Self {
+        let (client, mut server) = egress();
+        let mut calls = Vec::new();
+        let mut ask = async || {
+            let replies = client.stream(&request(), &[], None).await.unwrap();
+            calls.push(server.recv().await.unwrap().unwrap());
+            replies
+        };
+        let (first, mut second, third) = (ask().await, ask().await, ask().await);
+        Self {
+            client,
+            first,
+            waiting: tokio::spawn(async move { second.next().await.unwrap().unwrap().0 }),
+            third,
+            calls,
+            _server: server,
+        }
+    }
+
+    async fn answer(&self, call: usize) {
+        self.calls[call].responder.send(&done(), &[]).await.unwrap();
+    }
+
+    /// Nothing but its own answer wakes who waits.
+    async fn is_answered(mut self) {
+        self.answer(1).await;
+        let waiting = tokio::time::timeout(Duration::from_secs(20), &mut self.waiting);
+        assert_eq!(waiting.await.unwrap().unwrap(), done());
+        drop(self.client);
+    }
+}
+
+#[tokio::test]
+async fn who_is_answered_at_once_leaves_the_reading_to_who_waits() {
+    let mut three = Three::asked().await;
+    tokio::task::yield_now().await;
+    three.answer(2).await;
+    // The runtime has not heard of it, so it registers with the socket and then finds its answer.
+    assert_eq!(three.third.next().await.unwrap().unwrap().0, done());
+    three.is_answered().await;
+}
+
+#[tokio::test]
+async fn who_was_to_read_and_goes_leaves_the_reading_to_who_waits() {
+    let mut three = Three::asked().await;
+    let mut heir = Box::pin(three.first.next());
+    begin(&mut heir).await;
+    tokio::task::yield_now().await;
+    let mut reader = Box::pin(three.third.next());
+    begin(&mut reader).await;
+    drop(reader);
+    // It was woken to read, and never looked.
+    drop(heir);
+    three.is_answered().await;
+}
+
+#[tokio::test]
+async fn who_has_a_call_and_waits_no_more_is_not_left_the_reading() {
+    let mut three = Three::asked().await;
+    let mut gone = Box::pin(three.first.next());
+    begin(&mut gone).await;
+    tokio::task::yield_now().await;
+    let mut reader = Box::pin(three.third.next());
+    begin(&mut reader).await;
+    drop(gone);
+    drop(reader);
+    three.is_answered().await;
 }
 
 #[tokio::test]

@@ -32,7 +32,7 @@ struct Waiting<R> {
     queue: VecDeque<Item<R>>,
     /// Messages received that the caller has not taken.
     untaken: u32,
-    /// Set while it waits.
+    /// Set while it waits and was not woken.
     waker: Option<Waker>,
 }
 
@@ -56,7 +56,8 @@ struct Inbound<E: Edge> {
     receiver: LinkReceiver,
     /// Few, so a list; in no order.
     waiting: Vec<Waiting<E::Reply>>,
-    /// Whom the socket wakes.
+    /// Whom the socket wakes: the last who polled it. Absent from when that one left until another
+    /// polls; of those who wait, one was woken to do so.
     reader: Option<u64>,
     ended: Option<Ended>,
 }
@@ -95,13 +96,14 @@ impl<E: Edge> Inbound<E> {
             if let Some(ended) = &self.ended {
                 return Poll::Ready(Err(ended.error::<E>()));
             }
+            // Even one that finds a packet at once may have taken the place of who was to be woken.
+            self.reader = Some(id);
             match self.receiver.poll_recv(cx, at_once) {
                 Poll::Ready(received) => self.take(received),
                 Poll::Pending => {
                     if let Some(own) = self.find(id) {
                         own.waker = Some(cx.waker().clone());
                     }
-                    self.reader = Some(id);
                     return Poll::Pending;
                 }
             }
@@ -186,11 +188,14 @@ impl<E: Edge> Turn<'_, E> {
 impl<E: Edge> Drop for Turn<'_, E> {
     fn drop(&mut self) {
         let mut inbound = locked(&self.state.inbound);
-        if inbound.reader == Some(self.id) {
+        // It may have a call still, and nobody who would read when woken.
+        if let Some(own) = inbound.find(self.id) {
+            own.waker = None;
+        }
+        // Without a reader, this one may be who was woken to be it.
+        if inbound.reader.is_none_or(|reader| reader == self.id) {
             inbound.reader = None;
-            let own = self.id;
-            let mut others = inbound.waiting.iter_mut().filter(|w| w.id != own);
-            if let Some(waker) = others.find_map(|w| w.waker.take()) {
+            if let Some(waker) = inbound.waiting.iter_mut().find_map(|w| w.waker.take()) {
                 waker.wake();
             }
         }
