@@ -204,7 +204,7 @@ impl Three {
     }
 
     /// Nothing but its own answer wakes who waits.
-    async fn is_answered(mut self) {
+    async fn finish(mut self) {
         self.answer(1).await;
         let waiting = tokio::time::timeout(Duration::from_secs(20), &mut self.waiting);
         assert_eq!(waiting.await.unwrap().unwrap(), done());
@@ -219,7 +219,7 @@ async fn who_is_answered_at_once_leaves_the_reading_to_who_waits() {
     three.answer(2).await;
     // The runtime has not heard of it, so it registers with the socket and then finds its answer.
     assert_eq!(three.third.next().await.unwrap().unwrap().0, done());
-    three.is_answered().await;
+    three.finish().await;
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn who_was_to_read_and_goes_leaves_the_reading_to_who_waits() {
     drop(reader);
     // It was woken to read, and never looked.
     drop(heir);
-    three.is_answered().await;
+    three.finish().await;
 }
 
 #[tokio::test]
@@ -246,7 +246,7 @@ async fn who_has_a_call_and_waits_no_more_is_not_left_the_reading() {
     begin(&mut reader).await;
     drop(gone);
     drop(reader);
-    three.is_answered().await;
+    three.finish().await;
 }
 
 #[tokio::test]
