@@ -200,3 +200,25 @@ test("a view sees its model write, then the input and the result, while the answ
   assert.equal(await console.answer.locator(".app-place > iframe").count(), 1);
   clean(console);
 });
+
+test("another tab shows it too while its model writes, and is told what comes of the call", async () => {
+  const { page } = console;
+  await console.goto("/");
+  const input = { count: 2, why: "one word after the other, for whoever looks ".repeat(6) };
+  await console.send(`[[mock:gap 150]] [[mock:piece 4]] [[mock:tool roll_dice ${JSON.stringify(input)}]] [[mock:text ${"and so on ".repeat(25)}]]`);
+  await page.waitForURL("**/t/*");
+  await frameOf(console.answer.getByRole("article", { name: /^App / }));
+  const other = await console.tab(new URL(page.url()).pathname);
+  const card = other.answer.getByRole("article", { name: /^App / });
+  const frame = await frameOf(card);
+  await frame.evaluate("globalThis.heard = []; addEventListener('message', (event) => heard.push(event.data?.method));");
+  await holds(frame, "globalThis.heard.includes('ui/notifications/tool-input-partial')", 60_000);
+  await holds(frame, "globalThis.heard.includes('ui/notifications/tool-result')", 60_000);
+  assert.equal(await other.answer.getAttribute("data-status"), "running", "the answer goes on");
+  await console.ended();
+  await other.ended();
+  assert.equal(await card.locator(".app-place > iframe").count(), 1);
+  clean(other);
+  clean(console);
+  await other.page.close();
+});
