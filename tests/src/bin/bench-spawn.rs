@@ -6,8 +6,8 @@
 //!
 //! - The run worker: the figure itself, `baseline`, `bwrap`. The first byte is that of `Hello`. Our
 //!   side includes what comes before a start: the scratch folder, compiling the profile, opening
-//!   the program; bubblewrap's command line is ready before. `ready` is the time to the worker's
-//!   `Ready`: settings, second filter, probes.
+//!   the program; bubblewrap's command line is ready before. `prepared` is without that, as
+//!   bubblewrap's is. `ready` is the time to the worker's `Ready`: settings, second filter, probes.
 //! - A program that does nothing else (`bench-minimal`): what confinement alone costs. On both
 //!   sides everything that can be prepared is prepared.
 //!
@@ -122,12 +122,13 @@ fn measure() -> Result<Figure> {
         .build()?;
     let mut worker = Ways::of(&bed, "mono-run")?;
     let mut minimal = Ways::of(&bed, "bench-minimal")?;
-    let mut ready = Samples::new();
+    let (mut ready, mut prepared) = (Samples::new(), Samples::new());
     for round in 0..WARM_UP + ROUNDS {
         if round == WARM_UP {
             worker.forget();
             minimal.forget();
             ready = Samples::new();
+            prepared = Samples::new();
         }
         std::thread::sleep(PAUSE);
         let start = Instant::now();
@@ -140,6 +141,9 @@ fn measure() -> Result<Figure> {
             anyhow::Ok(())
         })?;
         worker.others()?;
+        let launch = bed.run_launch()?;
+        let start = || bed.confined(&launch, &worker.program);
+        first_byte(&mut prepared, start)?;
         let launch = bed.run_launch()?;
         let start = || bed.confined(&launch, &minimal.program);
         first_byte(&mut minimal.confined, start)?;
@@ -163,12 +167,16 @@ fn measure() -> Result<Figure> {
             None => figure,
         }
     });
-    let figure = figure.with("ready", ms(&ready));
+    let figure = figure
+        .with("ready", ms(&ready))
+        .with("prepared", ms(&prepared));
     let figure = if worker.wrapping.is_some() {
+        let worker_alone = prepared.median() / worker.wrapped.median();
         let ratios = [worker.beside_bwrap(), minimal.beside_bwrap()];
         let met = ratios.iter().all(|ratio| *ratio <= BESIDE_BWRAP);
         figure
             .with("bwrap_spread", worker.wrapped.spread(1e3))
+            .with("prepared_ratio_to_bwrap", worker_alone)
             .with("met_beside_bwrap", met)
     } else {
         figure.with("bwrap", "not installed")
