@@ -222,7 +222,13 @@ impl World {
             {
                 self.truth.say("a repeated claim was refused for its time");
             }
-            Err(rejection) if code(&rejection) == "claim_conflict" && !other => {
+            // Without its tombstone the name is free: another task may have it, and a crash kept the
+            // answer from its client.
+            Err(rejection)
+                if code(&rejection) == "claim_conflict"
+                    && !other
+                    && !self.truth.is_another(&body) =>
+            {
                 self.truth
                     .say("a repeated claim is in conflict with itself");
             }

@@ -8,7 +8,7 @@ use continuation_service::desk::{Desk, Parts};
 use continuation_service::intake::Intake;
 use continuation_service::keeper::Keeper as _;
 use continuation_service::{Engine, Kept, Operator, Origins, Route, Settings, service};
-use continuation_store::fs::{Call, Chance, SimFs, World};
+use continuation_store::fs::{Call, Chance, Folder, SimFs, World};
 use continuation_store::{Limits, Retention, Store};
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -35,6 +35,12 @@ pub(super) const RETENTION: Retention = Retention {
 };
 /// Calls between two during which a checkpoint goes on.
 const CHECKPOINT_EVERY: usize = 13;
+/// The file of the store's secret and what is in it: with a secret by chance, tokens and the order of
+/// snapshots would be others in each run of one seed.
+const SECRET: (&str, &[u8]) = (
+    "continuation-secret",
+    b"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\n",
+);
 pub(super) const SERVICE: &str = "work-control";
 pub(super) const BEARER: &str = "a bearer of enough characters";
 
@@ -113,11 +119,13 @@ pub(super) fn settings() -> Settings {
 
 impl Machine {
     pub(super) fn new(seed: u64, honest: bool) -> Result<Self> {
+        let mut world = World::new();
+        world.place(Folder::Root, SECRET.0, SECRET.1);
         let mut machine = Self {
             honest,
             clock: Arc::new(Clock::new(seed)),
             host: Arc::default(),
-            fs: SimFs::new(World::new()),
+            fs: SimFs::new(world),
             bomb: Arc::default(),
             process: None,
             runtime: tokio::runtime::Builder::new_current_thread()

@@ -3,6 +3,7 @@
 use super::World;
 use continuation_record::{Payload, Record, State};
 use continuation_store::fs::Folder;
+use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -36,6 +37,14 @@ impl Truth {
 
     pub(super) fn is_known(&self, id: &str) -> bool {
         self.records.contains_key(id)
+    }
+
+    /// Whether the name of what was claimed so belongs to another task.
+    pub(super) fn is_another(&self, claim: &Value) -> bool {
+        self.records.values().any(|record| {
+            claim["taskKey"] == record.task_key.as_str()
+                && claim["taskHash"] != record.task_hash.as_str()
+        })
     }
 
     pub(super) fn record(&self, id: &str) -> Option<&Record> {
