@@ -8,7 +8,7 @@ use mono_tests::daemon::{Daemon, Sending, Setup, wait_for};
 use mono_tests::http;
 use mono_tests::model::{Model, bash};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::Output;
 use std::time::{Duration, Instant};
 
@@ -592,4 +592,60 @@ fn top_shows_every_worker_with_its_use_and_the_turns() {
     assert!(!own.is_empty());
     open(&daemon, "a");
     assert_eq!(working.finish().unwrap().code, 0);
+}
+
+/// The scratch folders that belong to no run yet, by their numbers.
+fn waiting_folders(daemon: &Daemon) -> BTreeSet<u64> {
+    let folders = std::fs::read_dir(daemon.folder().join(".mono-agent/run")).unwrap();
+    folders
+        .filter_map(|entry| {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            name.strip_prefix("pool-")?.parse().ok()
+        })
+        .collect()
+}
+
+/// Waits until two idle run workers have theirs and the next one's is there too, none older than this
+/// one, and tells which that is.
+fn made_ahead(daemon: &Daemon, since: u64) -> u64 {
+    wait_for("folders of two idle workers and of the next", || {
+        let folders = waiting_folders(daemon);
+        folders.len() == 3
+            && folders.first() > Some(&since)
+            && daemon.workers("run", "idle").unwrap().len() == 2
+    })
+    .unwrap();
+    *waiting_folders(daemon).last().unwrap()
+}
+
+#[test]
+fn what_the_next_run_worker_starts_with_is_made_ahead_and_never_out_of_date() {
+    let model = Model::start().unwrap();
+    let mut daemon = started(&model);
+    let first = made_ahead(&daemon, 0);
+    // A turn takes an idle worker, and the next worker takes what was made.
+    daemon.send("a", "hello").unwrap();
+    let second = made_ahead(&daemon, 0);
+    assert!(second > first);
+    assert!(waiting_folders(&daemon).contains(&first));
+    // Somebody cleared it away: the next worker gets new ones.
+    let folder = |number| {
+        daemon
+            .folder()
+            .join(format!(".mono-agent/run/pool-{number}"))
+    };
+    std::fs::remove_dir_all(folder(second)).unwrap();
+    for message in ["one", "two", "three"] {
+        assert_eq!(daemon.send("a", message).unwrap().code, 0);
+    }
+    let third = made_ahead(&daemon, second);
+    assert!(third > second && !folder(second).exists());
+    // It is for the configuration that was read before.
+    assert_eq!(daemon.json(&["reload"]).unwrap()["ok"], true);
+    made_ahead(&daemon, third);
+    assert!(!folder(third).exists());
+    assert_eq!(daemon.send("a", "once more").unwrap().code, 0);
+    let last = folder(made_ahead(&daemon, third));
+    assert_eq!(daemon.stop().unwrap(), 0);
+    assert!(!last.exists());
 }

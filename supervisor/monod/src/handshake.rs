@@ -50,7 +50,11 @@ impl Supervisor {
                 process.last_line = e;
                 process.unfit = true;
             }
-            self.end(id);
+            return self.end(id);
+        }
+        if role == Role::Run {
+            // Meanwhile this one sets itself up.
+            self.prepare_ahead();
         }
     }
 

@@ -117,6 +117,36 @@ impl Ownership {
     }
 }
 
+/// All that a worker is started with, but for what the kernel has to give it.
+pub(crate) struct Prepared {
+    pub(crate) id: ProcessId,
+    role: Role,
+    pub(crate) folders: Option<Folders>,
+    launch: policy::Launch,
+}
+
+/// What was made for one run worker on the disk.
+pub(crate) struct Folders {
+    pub(crate) scratch: PathBuf,
+    /// In the scratch folder.
+    pub(crate) shared: RunFolders,
+}
+
+impl Prepared {
+    /// True while its folders are there.
+    pub(crate) fn is_whole(&self) -> bool {
+        let folders = self.folders.as_ref();
+        folders.is_none_or(|made| made.shared.is_at(&made.scratch))
+    }
+
+    /// Removes what was made for it, where it is not to be started.
+    pub(crate) fn discard(self) {
+        if let Some(made) = self.folders {
+            remove(&made.scratch, self.id, Some(made.shared));
+        }
+    }
+}
+
 /// A started worker.
 pub(crate) struct Started {
     pub(crate) child: Child,
@@ -269,8 +299,8 @@ impl Launcher {
     }
 
     /// A directory of its own for a process that is about to start.
-    pub(crate) fn make_scratch(&self, base: &Path, id: ProcessId) -> Result<PathBuf, LaunchError> {
-        let path = pool_path(base, id);
+    pub(crate) fn make_scratch(&self, id: ProcessId) -> Result<PathBuf, LaunchError> {
+        let path = pool_path(&self.places.scratch, id);
         let failed = || format!("the scratch directory {}", path.display());
         DirBuilder::new()
             .mode(0o700)
@@ -296,11 +326,7 @@ impl Launcher {
     }
 
     /// Makes what a run shares with its servers.
-    pub(crate) fn make_run_folders(
-        &self,
-        scratch: &Path,
-        id: ProcessId,
-    ) -> Result<RunFolders, LaunchError> {
+    fn make_run_folders(&self, scratch: &Path, id: ProcessId) -> Result<RunFolders, LaunchError> {
         let owner = self.ownership.identity(Role::Run, slot(id));
         let made = RunFolders::make(scratch, owner.map(|owner| owner.uid));
         made.map_err(io_error(format!("folders in {}", scratch.display())))
@@ -341,17 +367,36 @@ impl Launcher {
         }
     }
 
-    /// Starts a worker of this role.
-    pub(crate) fn worker(
-        &mut self,
-        role: Role,
-        id: ProcessId,
-        scratch: Option<&Path>,
-    ) -> Result<Started, LaunchError> {
-        let program = self
-            .programs
-            .worker(role)
-            .ok_or(LaunchError::NoProgram(role))?;
+    /// Makes what a worker of this role is started with.
+    pub(crate) fn prepare(&self, role: Role, id: ProcessId) -> Result<Prepared, LaunchError> {
+        let folders = match role {
+            Role::Run => {
+                let scratch = self.make_scratch(id)?;
+                let shared = self.make_run_folders(&scratch, id);
+                let shared = shared.inspect_err(|_| remove(&scratch, id, None))?;
+                Some(Folders { scratch, shared })
+            }
+            _ => None,
+        };
+        let scratch = folders.as_ref().map(|made| made.scratch.clone());
+        match policy::compile(role, &self.context(role, id, scratch)) {
+            Ok(launch) => Ok(Prepared {
+                id,
+                role,
+                folders,
+                launch,
+            }),
+            Err(e) => {
+                if let Some(made) = folders {
+                    remove(&made.scratch, id, Some(made.shared));
+                }
+                Err(e.into())
+            }
+        }
+    }
+
+    /// The facts of one worker.
+    fn context(&self, role: Role, id: ProcessId, scratch: Option<PathBuf>) -> Context {
         let state = match role {
             Role::Store => Some(self.places.store.clone()),
             Role::Artifact => Some(self.places.artifacts.clone()),
@@ -359,9 +404,9 @@ impl Launcher {
             Role::Continuation => Some(self.places.continuations.clone()),
             _ => None,
         };
-        let context = Context {
+        Context {
             workspace: (role == Role::Run).then(|| self.places.workspace.clone()),
-            scratch: scratch.map(Path::to_owned),
+            scratch,
             state,
             // An owner sees its own directory only; hiding is for who sees the workspace.
             hidden: if role == Role::Run {
@@ -377,8 +422,19 @@ impl Launcher {
                 .then(|| self.memory.data_max(self.run_memory_max))
                 .flatten(),
             ..Context::default()
-        };
-        let launch = policy::compile(role, &context)?;
+        }
+    }
+
+    /// Starts a worker.
+    pub(crate) fn worker(&mut self, prepared: &Prepared) -> Result<Started, LaunchError> {
+        let Prepared {
+            id, role, launch, ..
+        } = prepared;
+        let (id, role) = (*id, *role);
+        let program = self
+            .programs
+            .worker(role)
+            .ok_or(LaunchError::NoProgram(role))?;
         let (control, theirs) = ipc_proto::link::pair()?;
         let (stderr, their_stderr) = pipe()?;
         nonblocking(&stderr)?;
@@ -396,10 +452,10 @@ impl Launcher {
         let (child, memory) = match role {
             Role::Run => {
                 let memory = self.bound(role, id, self.run_memory_max)?;
-                let child = start_within(&mut self.starter, &memory, &launch, descriptors)?;
+                let child = start_within(&mut self.starter, &memory, launch, descriptors)?;
                 (child, Some(memory))
             }
-            _ => (self.starter.start(&launch, &descriptors)?, None),
+            _ => (self.starter.start(launch, &descriptors)?, None),
         };
         Ok(Started {
             child,
@@ -635,19 +691,21 @@ pub(crate) fn remove_scratch(
     id: ProcessId,
     made: Option<RunFolders>,
 ) -> tokio::task::JoinHandle<()> {
-    tokio::task::spawn_blocking(move || {
-        if let Some(base) = path.parent() {
-            // The link of a degraded run; usually there is none.
-            let _ = std::fs::remove_file(pool_path(base, id));
-        }
-        if made.is_some_and(|made| !made.is_at(&path)) {
-            tracing::warn!("{} is not what was made there, and stays", path.display());
-            return;
-        }
-        if let Err(e) = std::fs::remove_dir_all(&path)
-            && e.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!("{} can't be removed: {e}", path.display());
-        }
-    })
+    tokio::task::spawn_blocking(move || remove(&path, id, made))
+}
+
+fn remove(path: &Path, id: ProcessId, made: Option<RunFolders>) {
+    if let Some(base) = path.parent() {
+        // The link of a degraded run; usually there is none.
+        let _ = std::fs::remove_file(pool_path(base, id));
+    }
+    if made.is_some_and(|made| !made.is_at(path)) {
+        tracing::warn!("{} is not what was made there, and stays", path.display());
+        return;
+    }
+    if let Err(e) = std::fs::remove_dir_all(path)
+        && e.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!("{} can't be removed: {e}", path.display());
+    }
 }

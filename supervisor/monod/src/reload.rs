@@ -228,6 +228,7 @@ impl Supervisor {
             .collect();
         let renewed = self.differs(&config, Role::Continuation);
         self.queue.set_limits(limits(&config));
+        self.discard_ahead();
         self.launcher.reconfigure(&config);
         self.config = config;
         let (mut replaced, mut failed) = (Vec::new(), Vec::new());

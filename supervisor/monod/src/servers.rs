@@ -87,10 +87,7 @@ impl Supervisor {
             .variables
             .extend(claim.map(claim_variables).unwrap_or_default());
         let id = self.next_process_id();
-        let scratch = self
-            .launcher
-            .make_scratch(&self.places.scratch, id)
-            .map_err(|e| e.to_string())?;
+        let scratch = self.launcher.make_scratch(id).map_err(|e| e.to_string())?;
         let started = match self.launcher.server(&spec, given, id, &scratch) {
             Ok(started) => started,
             Err(e) => {

@@ -50,6 +50,7 @@ impl Supervisor {
             workers_until: now + DRAIN + STOP,
         });
         self.refuse_waiting_runs();
+        self.discard_ahead();
         for process in self
             .processes
             .values()

@@ -10,7 +10,7 @@ use crate::counters::{Counters, Reason};
 use crate::figures::LastFigures;
 use crate::handover::{Left, Luggage};
 use crate::input::{Input, ProcessId};
-use crate::launch::{LaunchError, Launcher};
+use crate::launch::{LaunchError, Launcher, Prepared};
 use crate::logbook::Logbook;
 use crate::owner::Owners;
 use crate::process::{Process, Source, State, Streams};
@@ -67,6 +67,8 @@ pub(crate) struct Supervisor {
     pub(crate) file: PathBuf,
     pub(crate) places: Places,
     pub(crate) launcher: Launcher,
+    /// What the next run worker starts with.
+    ahead: Option<Prepared>,
     pub(crate) listeners: BTreeMap<Role, TcpListener>,
     pub(crate) gateway: Option<OwnedFd>,
     pub(crate) tell: mpsc::UnboundedSender<Input>,
@@ -129,6 +131,7 @@ impl Supervisor {
             file: parts.file,
             places: parts.places,
             launcher: parts.launcher,
+            ahead: None,
             listeners: parts.listeners,
             gateway: parts.gateway,
             tell,
@@ -320,15 +323,20 @@ impl Supervisor {
     }
 
     pub(crate) fn start(&mut self, role: Role) -> Result<ProcessId, LaunchError> {
-        let id = self.next_process_id();
-        let scratch = match role {
-            Role::Run => Some(self.launcher.make_scratch(&self.places.scratch, id)?),
-            _ => None,
+        let ready = self.ahead.take_if(|_| role == Role::Run);
+        let prepared = match ready.filter(Prepared::is_whole) {
+            Some(prepared) => prepared,
+            None => self.prepare(role)?,
         };
-        let folders = scratch.as_deref();
-        let folders = folders.map(|scratch| self.launcher.make_run_folders(scratch, id));
-        let folders = folders.transpose()?;
-        let started = self.launcher.worker(role, id, scratch.as_deref())?;
+        let started = match self.launcher.worker(&prepared) {
+            Ok(started) => started,
+            Err(e) => {
+                prepared.discard();
+                return Err(e);
+            }
+        };
+        let (id, made) = (prepared.id, prepared.folders);
+        let (scratch, folders) = made.map(|made| (made.scratch, made.shared)).unzip();
         let mut process = Process::new(id, role, started.child, scratch);
         process.folders = folders;
         process.memory = started.memory;
@@ -342,6 +350,30 @@ impl Supervisor {
         tracing::debug!(role = %role, pid = process.pid, "started");
         self.processes.insert(id, process);
         Ok(id)
+    }
+
+    fn prepare(&mut self, role: Role) -> Result<Prepared, LaunchError> {
+        let id = self.next_process_id();
+        self.launcher.prepare(role, id)
+    }
+
+    /// Makes folders and profile of the run worker that starts next, while nobody waits for them.
+    pub(crate) fn prepare_ahead(&mut self) {
+        if self.ahead.is_some() || self.is_stopping() || self.is_leaving() {
+            return;
+        }
+        match self.prepare(Role::Run) {
+            Ok(prepared) => self.ahead = Some(prepared),
+            // If that lasts, the next start says so.
+            Err(e) => tracing::debug!(role = "run", "nothing is prepared for the next one: {e}"),
+        }
+    }
+
+    /// Nothing is to start with what was made ahead.
+    pub(crate) fn discard_ahead(&mut self) {
+        if let Some(prepared) = self.ahead.take() {
+            prepared.discard();
+        }
     }
 
     pub(crate) fn next_process_id(&mut self) -> ProcessId {

@@ -184,6 +184,7 @@ impl Supervisor {
         for id in renewed {
             self.dismiss(id);
         }
+        self.discard_ahead();
         // The new program has a launcher of its own version.
         self.launcher.let_go();
         let all = self.processes.values_mut();

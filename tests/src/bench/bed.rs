@@ -31,6 +31,7 @@ pub struct Bed {
     launcher: OwnedFd,
     starter: RefCell<Starter>,
     next: Cell<u32>,
+    ahead: RefCell<Option<Launch>>,
 }
 
 /// A started worker; ended, with its whole tree, when dropped.
@@ -86,6 +87,7 @@ impl Bed {
             launcher,
             starter: RefCell::default(),
             next: 0.into(),
+            ahead: RefCell::default(),
         };
         for (name, role, mode) in [
             ("workspace", Role::Run, 0o2770),
@@ -162,8 +164,21 @@ impl Bed {
     /// # Errors
     /// When the kernel refuses.
     pub fn run_worker(&self) -> Result<Worker> {
-        let launch = self.run_launch()?;
+        let launch = match self.ahead.take() {
+            Some(launch) => launch,
+            None => self.run_launch()?,
+        };
         self.greeted(Role::Run, "mono-run", &launch)
+    }
+
+    /// Makes folders and profile of the run worker that starts next, as `monod` does once the last one
+    /// has said `Hello`.
+    ///
+    /// # Errors
+    /// When a folder can't be made.
+    pub fn prepare_ahead(&self) -> Result<()> {
+        *self.ahead.borrow_mut() = Some(self.run_launch()?);
+        Ok(())
     }
 
     /// What a run worker is started with, its scratch folder made.
