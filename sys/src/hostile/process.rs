@@ -154,7 +154,8 @@ pub fn meddle(what: Meddle, pid: i32) -> io::Result<()> {
             Meddle::Priority => c_long::from(libc::setpriority(
                 libc::PRIO_PROCESS,
                 pid.cast_unsigned(),
-                0,
+                // Its own, which it always may: everything here began with the same.
+                libc::getpriority(libc::PRIO_PROCESS, 0),
             )),
             // IOPRIO_WHO_PROCESS, class best-effort, level 4: the default.
             Meddle::IoPriority => call!(libc::SYS_ioprio_set, 1, pid, 2 << 13 | 4),
