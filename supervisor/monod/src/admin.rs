@@ -220,3 +220,55 @@ async fn converse(
     drop(debt);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ipc_proto::Client;
+    use std::time::{Duration, Instant};
+
+    type Inputs = mpsc::UnboundedReceiver<Input>;
+
+    /// True when the daemon hears who connects; who is turned away finds the connection closed.
+    async fn is_heard(client: &Client<Admin>, inputs: &mut Inputs) -> bool {
+        let hello = Ask::Hello {
+            version_min: 1,
+            version_max: 1,
+        };
+        let Ok(_replies) = client.stream(&hello, &[], None).await else {
+            return false;
+        };
+        tokio::select! {
+            input = inputs.recv() => matches!(input, Some(Input::Asked { .. })),
+            () = client.closed() => false,
+        }
+    }
+
+    #[tokio::test]
+    async fn sixty_four_operators_are_connected_at_once_and_one_more_is_turned_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("monod.sock");
+        let listener = listen_at(&path, SockType::SeqPacket).unwrap();
+        let (tell, mut inputs) = mpsc::unbounded_channel();
+        let operators = Operators::accept(listener, tell).unwrap();
+        let connect = || async {
+            let connection = UnixSeqpacket::connect(&path).await.unwrap();
+            Client::<Admin>::new(connection.into(), Role::Monod).unwrap()
+        };
+        let mut connected = Vec::new();
+        for number in 0..64 {
+            let client = connect().await;
+            assert!(is_heard(&client, &mut inputs).await, "{number}");
+            connected.push(client);
+        }
+        assert!(!is_heard(&connect().await, &mut inputs).await);
+        // Who leaves makes room.
+        connected.pop();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !is_heard(&connect().await, &mut inputs).await {
+            assert!(Instant::now() < deadline);
+        }
+        operators.close();
+    }
+}

@@ -48,6 +48,21 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
+    /// True when one more operator may wait.
+    fn has_room(&self) -> bool {
+        self.waiting.len() < MAX_ORDERS
+    }
+
+    /// Counts a look until it is answered. False when it is one too many, which must be answered too.
+    fn begin_look(&mut self) -> bool {
+        self.looks += 1;
+        self.looks <= MAX_LOOKS
+    }
+
+    fn end_look(&mut self) {
+        self.looks = self.looks.saturating_sub(1);
+    }
+
     /// True when the status may be looked at now; it is then.
     fn may_see_status(&mut self, now: Instant) -> bool {
         let pause = self.status.map(|last| now.duration_since(last));
@@ -86,7 +101,7 @@ impl Supervisor {
             let message = "the console is not serving; see `monoctl status`";
             return refuse("worker_unavailable", message, responder);
         };
-        if self.orders.waiting.len() >= MAX_ORDERS {
+        if !self.orders.has_room() {
             return refuse("busy", "too many operators wait for the console", responder);
         }
         // 0 is what belongs to no request.
@@ -202,8 +217,7 @@ impl Supervisor {
 
     /// Whom to answer; nobody when too much is under way, and the console is told so.
     fn asker(&mut self, process: ProcessId, request: u64) -> Option<Asker> {
-        self.orders.looks += 1;
-        if self.orders.looks > MAX_LOOKS {
+        if !self.orders.begin_look() {
             let fault = Fault::new("busy", "too many looks at once");
             self.looked(process, request, Err(fault));
             return None;
@@ -222,7 +236,7 @@ impl Supervisor {
         request: u64,
         result: Result<Value, Fault>,
     ) {
-        self.orders.looks = self.orders.looks.saturating_sub(1);
+        self.orders.end_look();
         let packed = result.and_then(|value| {
             Body::pack_json(&value).map_err(|e| Fault::new("internal", e.to_string()))
         });
@@ -284,7 +298,10 @@ fn host_of(bound: Option<SocketAddr>, allowed: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use ipc_proto::admin::{Answer, Ask};
+    use ipc_proto::{Client, Server};
 
     #[test]
     fn the_status_is_not_looked_at_without_a_pause() {
@@ -294,6 +311,55 @@ mod tests {
         assert!(orders.may_see_status(start) && !orders.may_see_status(early));
         assert!(orders.may_see_status(start + STATUS_PAUSE));
         assert!(!orders.may_see_status(start + STATUS_PAUSE));
+    }
+
+    #[test]
+    fn thirty_two_looks_are_under_way_at_most() {
+        let mut orders = Orders::default();
+        assert!((0..32).all(|_| orders.begin_look()));
+        assert!(!orders.begin_look());
+        // The refusal is an answer.
+        orders.end_look();
+        assert!(!orders.begin_look());
+        orders.end_look();
+        orders.end_look();
+        assert!(orders.begin_look());
+    }
+
+    #[tokio::test]
+    async fn sixty_four_operators_wait_for_the_console_and_each_for_twenty_seconds() {
+        let mut orders = Orders::default();
+        let start = Instant::now();
+        let (ours, theirs) = ipc_proto::link::pair().unwrap();
+        let client: Client<Admin> = Client::new(ours, Role::Monod).unwrap();
+        let mut server: Server<Admin> = Server::new(theirs, Role::Monod).unwrap();
+        let ask = |client: Client<Admin>| async move {
+            client
+                .call(&Ask::Status, &[], Duration::from_secs(60))
+                .await
+        };
+        let asking: Vec<_> = (0..64).map(|_| tokio::spawn(ask(client.clone()))).collect();
+        for number in 0..64 {
+            assert!(orders.has_room(), "{number}");
+            let waiting = Waiting {
+                console: ProcessId(1),
+                since: start,
+                order: Order::Sessions,
+                responder: server.recv().await.unwrap().unwrap().responder,
+            };
+            orders.waiting.insert(number, waiting);
+        }
+        assert!(!orders.has_room());
+        orders.expire(start + Duration::from_secs(20));
+        assert_eq!(orders.waiting.len(), 64);
+        orders.expire(start + Duration::from_millis(20_001));
+        assert!(orders.has_room() && orders.waiting.is_empty());
+        for asked in asking {
+            let (answer, _) = asked.await.unwrap().unwrap();
+            let refused =
+                matches!(&answer, Answer::Error { code, .. } if code == "worker_unavailable");
+            assert!(refused, "{answer:?}");
+        }
     }
 
     #[test]

@@ -129,13 +129,6 @@ impl Supervisor {
         self.grant(owner, EdgeName::Continuation, peer(Role::Run))
     }
 
-    /// Runs that put a later answer into words have a bound of their own, beside the channels'.
-    pub(crate) fn words_are_busy(&self) -> bool {
-        let words = self.runs.values().filter(|run| run.origin.is_words_only());
-        let at_work = words.count();
-        at_work >= self.config.continuations.limits.max_concurrent
-    }
-
     /// The worker says how things stand.
     pub(crate) fn continuation_health(
         &mut self,

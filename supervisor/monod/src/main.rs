@@ -6,6 +6,7 @@ mod admin;
 mod admission;
 mod alone;
 mod boot;
+mod capacity;
 mod cli;
 mod compose;
 mod console;
@@ -44,6 +45,7 @@ mod upgrade;
 mod violations;
 
 use clap::Parser;
+mod watchdog;
 pub(crate) use cli::Arguments;
 use std::process::ExitCode;
 

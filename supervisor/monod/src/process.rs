@@ -432,6 +432,25 @@ mod tests {
     use std::io::Write;
 
     #[tokio::test]
+    async fn a_thousand_and_twenty_four_packets_wait_for_a_worker_that_reads_nothing() {
+        let (ours, _theirs) = ipc_proto::link::pair().unwrap();
+        let pidfd = std::fs::File::open("/dev/null").unwrap().into();
+        let child = mono_sys::process::Child { pid: 1, pidfd };
+        let mut process = Process::new(ProcessId(1), Role::Store, child, None);
+        let ping = |seq| ToWorker::Ping { seq };
+        assert!(!process.send(0, ping(0), vec![]), "nobody is there yet");
+        let (tell, _inputs) = mpsc::unbounded_channel();
+        let streams = Streams {
+            control: Some(ours),
+            ..Streams::default()
+        };
+        process.follow(streams, &tell).unwrap();
+        // The writer has no turn in between: nothing of it is in the kernel.
+        assert!((0..1024).all(|seq| process.send(0, ping(seq), vec![])));
+        assert!(!process.send(0, ping(1024), vec![]));
+    }
+
+    #[tokio::test]
     async fn a_flood_of_lines_waits_in_the_kernel_and_none_is_lost() {
         const LINES: usize = 20_000;
         let (reader, mut writer) = std::io::pipe().unwrap();

@@ -1,5 +1,6 @@
 //! Stdio MCP servers: started here under their declared profile, spoken to by `app-bridge`.
 
+use crate::capacity::admit_server;
 use crate::input::ProcessId;
 use crate::memory::Bound;
 use crate::process::{Process, State};
@@ -21,9 +22,6 @@ pub(crate) struct Server {
     /// The run that it is for, if it is for one alone.
     pub(crate) run: Option<RunId>,
 }
-
-/// Servers at once; each is a process tree of somebody else's code.
-const MAX_SERVERS: usize = 128;
 
 fn claim_variables(claim: &Claim) -> Vec<(String, String)> {
     let values = claim.values().into_iter().map(str::to_owned);
@@ -66,9 +64,7 @@ impl Supervisor {
         if self.is_stopping() {
             return Err("the daemon is stopping".into());
         }
-        if self.servers.len() >= MAX_SERVERS {
-            return Err(format!("{MAX_SERVERS} MCP servers are running already"));
-        }
+        admit_server(self.servers.len())?;
         let spec = self
             .config
             .tools
@@ -86,7 +82,7 @@ impl Supervisor {
         given
             .variables
             .extend(claim.map(claim_variables).unwrap_or_default());
-        let id = self.next_process_id();
+        let id = self.next_process_id(Role::McpServer);
         let scratch = self.launcher.make_scratch(id).map_err(|e| e.to_string())?;
         let started = match self.launcher.server(&spec, given, id, &scratch) {
             Ok(started) => started,

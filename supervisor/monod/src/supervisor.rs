@@ -4,6 +4,7 @@
 
 use crate::admin::Operators;
 use crate::admission::{Limits, Queue};
+use crate::capacity::wants_run_worker;
 use crate::compose::Places;
 use crate::console::Orders;
 use crate::counters::{Counters, Reason};
@@ -25,27 +26,16 @@ use crate::systemd;
 use crate::upgrade::{Own, Upgrade};
 use crate::violations::{Ear, Violations};
 use ipc_proto::edges::control::{FromWorker, ToWorker};
+use crate::watchdog::{self, Finding};
 use ipc_proto::{Role, RunId};
 use mono_config::Config;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::mpsc;
 
-/// Idle, confined, never used run workers that wait: a turn then pays one message and no start.
-const POOL: usize = 2;
-/// From start to `Ready`.
-const READY_WITHIN: Duration = Duration::from_secs(20);
-/// Run workers that start at once: a burst of runs must not turn into a burst of starts.
-const STARTING_AT_ONCE: usize = 4;
-/// Between heartbeats.
-pub(crate) const TICK: Duration = Duration::from_secs(2);
-/// A worker that leaves a heartbeat unanswered this long is ended.
-const HUNG_AFTER: Duration = Duration::from_secs(30);
-/// A run worker may live this long after it reported its end.
-const LINGER: Duration = Duration::from_secs(5);
 /// What the supervisor is started with.
 pub(crate) struct Parts {
     pub(crate) config: Config,
@@ -278,7 +268,7 @@ impl Supervisor {
         loop {
             let idle = self.idle_run_workers(false).count();
             let starting = idle - self.idle_run_workers(true).count();
-            if idle >= POOL + self.runs_without_process() || starting >= STARTING_AT_ONCE {
+            if !wants_run_worker(idle, starting, self.runs_without_process()) {
                 return;
             }
             match self.start(Role::Run) {
@@ -516,15 +506,21 @@ impl Supervisor {
             if process.role == Role::McpServer {
                 continue;
             }
-            let age = now.duration_since(process.since);
-            match process.state {
-                State::Starting if age > READY_WITHIN => {
-                    late.push((process.id, Reason::Late, "was not ready in time"))
+            let asked = process.ping.map(|(_, sent)| sent);
+            match watchdog::find(process.state, process.since, asked, now) {
+                Finding::Waits => {}
+                Finding::Late => late.push((process.id, Reason::Late, "was not ready in time")),
+                Finding::Lingers => process.kill(),
+                Finding::Hung => {
+                    late.push((process.id, Reason::Hung, "did not answer its heartbeat"));
                 }
-                State::Ending if age > LINGER => process.kill(),
-                State::Serving | State::Draining => match process.ping {
-                    Some((_, sent)) if is_hung(sent, now) => {
-                        late.push((process.id, Reason::Hung, "did not answer its heartbeat"));
+                Finding::Answered => {
+                    let seq = self.next_ping;
+                    self.next_ping += 1;
+                    if process.send(0, ToWorker::Ping { seq }, vec![]) {
+                        process.ping = Some((seq, now));
+                    } else {
+                        late.push((process.id, Reason::Hung, "let its packets pile up"));
                     }
                     Some(_) => {}
                     None => {
@@ -581,12 +577,6 @@ pub(crate) fn limits(config: &Config) -> Limits {
     }
 }
 
-/// True when a heartbeat is unanswered too long. Looked at every [`TICK`], so at the tick that is
-/// nearest to the bound: the one after it would be late by a whole tick.
-fn is_hung(sent: Instant, now: Instant) -> bool {
-    now.duration_since(sent) + TICK / 2 >= HUNG_AFTER
-}
-
 /// Spreads restarts: a number from 0 to 1, no secret.
 pub(crate) fn jitter() -> f64 {
     let nanos = std::time::SystemTime::now()
@@ -601,28 +591,4 @@ pub(crate) fn printable(text: &str) -> String {
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })
         .take(2_000)
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_heartbeat_may_stay_unanswered_for_thirty_seconds() {
-        let sent = Instant::now();
-        // Ticks are never quite on time.
-        for (ms, hung) in [
-            (0, false),
-            (27_990, false),
-            (28_400, false),
-            (29_990, true),
-            (30_010, true),
-        ] {
-            assert_eq!(
-                is_hung(sent, sent + Duration::from_millis(ms)),
-                hung,
-                "{ms}"
-            );
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Runs: admission, assignment to a process, their end (docs/architecture.md, "A turn").
 
 use crate::admission::Outcome;
+use crate::capacity::admit_run;
 use crate::counters::{Outcome as Ended, Reason};
 use crate::ends::told;
 use crate::input::{Input, ProcessId};
@@ -25,10 +26,6 @@ const PLACED_WITHIN: Duration = Duration::from_secs(30);
 const CANCELLED_WITHIN: Duration = Duration::from_secs(180);
 /// How long the store may take to record a run's end.
 const RECORDED_WITHIN: Duration = Duration::from_secs(5);
-/// Runs at work and waiting together, whatever the configuration says: each holds descriptors.
-const MAX_RUNS: usize = 4096;
-/// Bytes of the inputs that wait for a process: they are memory.
-const MAX_WAITING_BYTES: u64 = 512 * 1024 * 1024;
 /// The owners that every run gets a channel to.
 const OWNERS: [(EdgeName, Role); 4] = [
     (EdgeName::Store, Role::Store),
@@ -36,11 +33,6 @@ const OWNERS: [(EdgeName, Role); 4] = [
     (EdgeName::Egress, Role::Egress),
     (EdgeName::AppBridge, Role::AppBridge),
 ];
-
-/// True when one more input of this size may wait.
-fn has_room(waiting: impl Iterator<Item = u64>, more: u64) -> bool {
-    waiting.fold(more, u64::saturating_add) <= MAX_WAITING_BYTES
-}
 
 impl Supervisor {
     /// A channel worker's wish.
@@ -97,23 +89,13 @@ impl Supervisor {
                 "the daemon is stopping; try again later",
             ));
         }
-        if self.runs.len() >= MAX_RUNS {
-            let message =
-                format!("{MAX_RUNS} runs are at work or waiting already; try again later");
-            return Err(Fault::new("queue_full", message));
-        }
-        let waiting = self.runs.values().map(Run::input_bytes);
-        if !has_room(waiting, size_of_body(&input.0)) {
-            let message = "the messages that wait are too large together; try again later";
-            return Err(Fault::new("queue_full", message));
-        }
+        let runs = self.runs.values();
+        let runs = runs.map(|run| (run.origin, run.input_bytes()));
+        let most_words = self.config.continuations.limits.max_concurrent;
+        admit_run(runs, most_words, (origin, size_of_body(&input.0)))?;
         let (ours, theirs) = ipc_proto::link::pair()
             .map_err(|e| Fault::new("unavailable", format!("no descriptor for the run: {e}")))?;
         let run = RunId::new();
-        if origin.is_words_only() && self.words_are_busy() {
-            let message = "continuations.limits.maxConcurrent answers are put into words already";
-            return Err(Fault::new("queue_full", message));
-        }
         let now = jiff::Timestamp::now();
         let conversation = rollover::bucket(&self.config, origin, start.conversation, now)
             .map_err(|e| Fault::new("invalid_request", e))?;
@@ -422,7 +404,7 @@ impl Supervisor {
                 .slots
                 .iter()
                 .any(|s| needed.contains(&s.role) && s.occupant == Occupant::Parked);
-        let is_late = |at: Instant| hopeless || now.duration_since(at) > PLACED_WITHIN;
+        let is_late = |at: Instant| hopeless || is_unplaced(at, now);
         let late: Vec<RunId> = self
             .runs
             .iter()
@@ -475,6 +457,11 @@ impl Supervisor {
     }
 }
 
+/// True when a run that was admitted at some time waits too long for a process.
+fn is_unplaced(admitted: Instant, now: Instant) -> bool {
+    now.duration_since(admitted) > PLACED_WITHIN
+}
+
 /// True when a run goes on too long after it was cancelled.
 fn is_stubborn(cancelled: Option<Instant>, now: Instant) -> bool {
     cancelled.is_some_and(|at| now.duration_since(at) > CANCELLED_WITHIN)
@@ -485,17 +472,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn inputs_wait_up_to_a_bound_in_bytes() {
-        let half = MAX_WAITING_BYTES / 2;
-        assert!(has_room([].into_iter(), MAX_WAITING_BYTES));
-        assert!(has_room([half].into_iter(), half));
-        assert!(!has_room([half, 1].into_iter(), half));
-        assert!(!has_room([u64::MAX].into_iter(), 1));
+    fn an_input_counts_wherever_it_is() {
         let sealed = Body::Sealed(7);
         assert_eq!(
             size_of_body(&sealed) + size_of_body(&Body::Inline(vec![0; 3])),
             10
         );
+    }
+
+    #[test]
+    fn an_admitted_run_waits_half_a_minute_for_a_process() {
+        let at = Instant::now();
+        let after = |ms| at + Duration::from_millis(ms);
+        assert!(!is_unplaced(at, at) && !is_unplaced(at, after(30_000)));
+        assert!(is_unplaced(at, after(30_001)));
     }
 
     #[test]

@@ -210,13 +210,13 @@ impl Supervisor {
             if pid == process.pid {
                 process.forbidden_call = Some(call);
             }
-            match process.forbidden_calls {
-                ..=LOGGED => {}
-                n if n == LOGGED + 1 => {
+            match said_of(process.forbidden_calls) {
+                Said::Whole => {}
+                Said::LastWord => {
                     tracing::warn!(role = %role, pid = process.pid, "further forbidden system calls of it are only counted");
                     return;
                 }
-                _ => return,
+                Said::Nothing => return,
             }
             run.clone_from(&process.run);
         }
@@ -231,6 +231,24 @@ impl Supervisor {
         );
         let words = format!("ended by a forbidden system call: {call}");
         self.logbook.enter((role, pid), run, &words);
+    }
+}
+
+/// What the log says of a call.
+#[derive(Debug, PartialEq, Eq)]
+enum Said {
+    Whole,
+    /// That no more is said.
+    LastWord,
+    Nothing,
+}
+
+/// What the log says of so many-th call of one process tree.
+const fn said_of(calls: u32) -> Said {
+    match calls {
+        ..=LOGGED => Said::Whole,
+        n if n == LOGGED + 1 => Said::LastWord,
+        _ => Said::Nothing,
     }
 }
 
@@ -252,6 +270,16 @@ mod tests {
             serde_json::json!({"run": {"bpf": 1, "ptrace": 2}, "store": {"mount": 1}})
         );
         assert_eq!(serde_json::from_value::<Violations>(json).unwrap(), found);
+    }
+
+    #[test]
+    fn thirty_two_calls_of_one_tree_are_logged_and_all_are_counted() {
+        let said: Vec<Said> = (1..=1_000).map(said_of).collect();
+        let whole = said.iter().filter(|said| **said == Said::Whole).count();
+        assert_eq!(whole, 32);
+        assert_eq!(said[32], Said::LastWord);
+        assert!(said[33..].iter().all(|said| *said == Said::Nothing));
+        assert_eq!(said_of(u32::MAX), Said::Nothing);
     }
 
     #[tokio::test]
