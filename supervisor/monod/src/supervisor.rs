@@ -25,8 +25,8 @@ use crate::stopping::Stopping;
 use crate::systemd;
 use crate::upgrade::{Own, Upgrade};
 use crate::violations::{Ear, Violations};
-use ipc_proto::edges::control::{FromWorker, ToWorker};
 use crate::watchdog::{self, Finding};
+use ipc_proto::edges::control::{FromWorker, ToWorker};
 use ipc_proto::{Role, RunId};
 use mono_config::Config;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -522,18 +522,7 @@ impl Supervisor {
                     } else {
                         late.push((process.id, Reason::Hung, "let its packets pile up"));
                     }
-                    Some(_) => {}
-                    None => {
-                        let seq = self.next_ping;
-                        self.next_ping += 1;
-                        if process.send(0, ToWorker::Ping { seq }, vec![]) {
-                            process.ping = Some((seq, now));
-                        } else {
-                            late.push((process.id, Reason::Hung, "let its packets pile up"));
-                        }
-                    }
-                },
-                _ => {}
+                }
             }
         }
         for (id, reason, words) in late {
