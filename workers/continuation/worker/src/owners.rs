@@ -6,7 +6,7 @@ use ipc_proto::chat::{ChatMessage, ChatRole};
 use ipc_proto::edges::control::EdgeName;
 use ipc_proto::edges::delivery::{self, Delivery, Obstacle};
 use ipc_proto::edges::store::{History, Reply, Request, Store};
-use ipc_proto::{Again, Body, CallError, ConversationId, Door, Edge, Role, RunId};
+use ipc_proto::{Again, Body, CallError, ConversationId, Door, Edge, LinkError, Role, RunId};
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -315,10 +315,17 @@ fn of_error(error: &CallError) -> Posted {
         CallError::Fault(fault) if matches!(fault.code.as_str(), "disk_full" | "unavailable") => {
             Posted::Later(None, Reason::new(&fault.code, fault.message.clone()))
         }
+        // It broke down over the request, before or after the post.
+        CallError::Fault(fault) if fault.code == "internal" => {
+            Posted::Unknown(Reason::new(&fault.code, fault.message.clone()))
+        }
         CallError::Fault(fault) => Posted::Never(Reason::new(&fault.code, fault.message.clone())),
         // It could not be said at all.
-        CallError::NotServing(_) | CallError::Link(_) => Posted::Later(None, unavailable(error)),
-        CallError::Gone(_) | CallError::Timeout { .. } => {
+        CallError::NotServing(_) | CallError::Link(LinkError::Codec(_)) => {
+            Posted::Later(None, unavailable(error))
+        }
+        // A channel that breaks may break with an answer that is no answer.
+        CallError::Gone(_) | CallError::Timeout { .. } | CallError::Link(_) => {
             Posted::Unknown(Reason::new("channel_lost", error.to_string()))
         }
     }
@@ -396,9 +403,12 @@ pub fn snapshot_message(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use ipc_proto::Link;
     use ipc_proto::channel::Fault;
     use ipc_proto::edges::delivery::Receipt;
+    use ipc_proto::table::Guard;
 
     #[test]
     fn a_place_needs_its_channel_and_a_name() {
@@ -453,7 +463,32 @@ mod tests {
             ms: 1,
         };
         assert!(matches!(of_error(&late), Posted::Unknown(_)));
+        assert!(matches!(of_error(&fault("internal")), Posted::Unknown(_)));
         assert!(matches!(of_error(&fault("busy")), Posted::Later(..)));
         assert!(matches!(of_error(&fault("not_found")), Posted::Never(_)));
+    }
+
+    /// What comes back is no answer, so that it says nothing of the post.
+    #[tokio::test]
+    async fn a_channel_that_answers_nonsense_may_have_posted() {
+        let owners = Owners::new(["webhook".to_owned()]);
+        let (ours, theirs) = ipc_proto::link::pair().unwrap();
+        owners.webhook.open(ours, Role::ChannelWebhook).unwrap();
+        let channel = async {
+            let guard = Guard::serving(Role::Continuation);
+            let Link {
+                sender,
+                mut receiver,
+            } = Link::new(theirs, guard).unwrap();
+            let asked = receiver.recv::<delivery::Request>().await.unwrap().unwrap();
+            sender
+                .send_raw(asked.id, 0, u16::MAX, b"", &[])
+                .await
+                .unwrap();
+        };
+        let within = Duration::from_secs(20);
+        let delivering = owners.deliver("webhook:a:b", "k", "text", within);
+        let (posted, ()) = tokio::join!(delivering, channel);
+        assert!(matches!(posted, Posted::Unknown(_)), "{posted:?}");
     }
 }
