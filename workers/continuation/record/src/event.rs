@@ -85,8 +85,10 @@ pub enum Event<'a> {
     Silence,
     /// The conversation can't be restored: the fixed answer takes the place of a model's.
     OriginUnavailable(Fault<'a>),
-    /// The record is not what was claimed, or its destination is refused: it ends here.
+    /// Its destination is refused or missing: it ends here.
     Refuse(Fault<'a>),
+    /// The record is not what was claimed: it ends here, and its text with it, which nobody is to send on.
+    Forged,
     /// The model is about to be asked.
     BeginSynthesis {
         /// Who works on it.

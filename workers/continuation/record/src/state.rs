@@ -26,6 +26,12 @@ const LEFT: Fault<'static> = Fault {
     reason: "an operator ended a delivery of unknown outcome",
 };
 
+/// Why nothing of a record is delivered that is not what was claimed.
+const FORGED: Fault<'static> = Fault {
+    code: "origin_binding_invalid",
+    reason: "the seal over the claim's immutable fields does not verify",
+};
+
 /// Whether its text may have been posted, though nobody says so.
 fn is_unproved(record: &Record) -> bool {
     let left = |error: &LastError| error.code == LEFT.code;
@@ -85,7 +91,11 @@ fn step(record: &Record, event: Event<'_>, now: Time) -> Outcome {
             next.completion_kind = Some(CompletionKind::OriginContextUnavailable);
             answer(next, FIXED_ANSWER, now)
         }),
-        Event::Refuse(fault) => step.refuse(fault),
+        Event::Refuse(fault) => step.refuse(|next| dead(next, fault, now)),
+        Event::Forged => step.refuse(|next| {
+            next.synthesized_text = None;
+            dead(next, FORGED, now)
+        }),
         Event::BeginSynthesis { owner } => step.receive(|next| {
             next.state = State::Synthesizing;
             next.synthesis_attempts = next.synthesis_attempts.saturating_add(1);
@@ -271,9 +281,9 @@ impl Step<'_> {
         )
     }
 
-    fn refuse(&self, fault: Fault<'_>) -> Outcome {
+    fn refuse(&self, change: impl FnOnce(&mut Record) -> Effect) -> Outcome {
         let possible = self.record.state.is_pending() && !is_in_flight(self.record);
-        self.only(possible, |next| dead(next, fault, self.now))
+        self.only(possible, change)
     }
 
     fn not_asked(&self, until: Time, fault: Fault<'_>) -> Outcome {

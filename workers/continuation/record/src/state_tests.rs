@@ -211,6 +211,7 @@ fn every_state_with_every_event() {
         .map(|place| (place, "dead_lettered"))
         .into();
     expect(Event::Refuse(FAULT), at(&refused));
+    expect(Event::Forged, at(&refused));
     expect(
         Event::BeginSynthesis { owner: "me" },
         at(&[(2, "synthesizing")]),
@@ -613,6 +614,7 @@ proptest! {
         mode in prop_oneof![Just(Mode::Reply), Just(Mode::NotifyIfActionable), Just(Mode::Capture), Just(Mode::Silent)],
         waits: bool,
     ) {
+        31 => Event::Forged,
         let mut record = claimed();
         record.mode = mode;
         if waits {

@@ -154,6 +154,11 @@ impl Engine {
         if self.desk.now() >= record.deadline {
             return self.end(id, Event::Expire).await;
         }
+        // Before the model is asked as before each send: a text may wait for hours.
+        let pinned = record.origin_context_state == OriginContextState::Pinned;
+        if pinned && record.state != State::Claimed && !self.desk.is_sealed(&record) {
+            return self.end(id, Event::Forged).await;
+        }
         match record.state {
             State::ResultReceived => self.received(&record).await,
             State::ReadyToDeliver | State::DeliveryRetry => self.ready(&record).await,
@@ -198,9 +203,6 @@ impl Engine {
                         .unwrap_or_else(|| record.origin_run_id.clone()),
                 };
                 return Ok(ask(id.clone(), Stage::Origin, question));
-            }
-            OriginContextState::Pinned if !self.desk.is_sealed(record) => {
-                return self.end(id, Event::Refuse(FORGED)).await;
             }
             state => state,
         };
@@ -551,10 +553,6 @@ impl Engine {
     }
 }
 
-const FORGED: Fault<'static> = Fault {
-    code: "origin_binding_invalid",
-    reason: "the seal over the claim's immutable fields does not verify",
-};
 const NO_DESTINATION: Fault<'static> = Fault {
     code: "destination_missing",
     reason: "the claim has no conversation that the answer could go to",

@@ -1,7 +1,7 @@
 //! Turns that ask for background work: close, finalise, activate, abandon, and what a start makes of the rest.
 
 use super::stage::{START, Stage, settings};
-use crate::host::{Commitment, Context};
+use crate::host::{Commitment, Context, Delivery};
 use crate::origin::OriginError;
 use continuation_record::snapshot::{SnapshotMessage, SnapshotRole};
 use continuation_record::state::FIXED_ANSWER;
@@ -202,6 +202,45 @@ async fn altered_claim_metadata_is_dead_lettered_and_nothing_is_delivered() {
             "{n}"
         );
         stage.told(|told| assert!(told.synthesized.is_empty() && told.sent.is_empty(), "{n}"));
+    }
+}
+
+/// A text may wait for its channel for hours.
+#[tokio::test]
+async fn what_is_altered_while_it_waits_is_not_delivered_either() {
+    use continuation_record::Record;
+    let alterations: [fn(&mut Record); 2] = [
+        |r| r.reply_to_conversation_id = Some("slack:EVIL".into()),
+        |r| r.origin_context_binding_mac = Some("0".repeat(64)),
+    ];
+    for (n, alter) in alterations.into_iter().enumerate() {
+        let stage = Stage::new();
+        let claimed = stage.committed("run-1", Mode::Reply, "task").await;
+        stage.submit(&claimed, json!(1)).await;
+        let later = Delivery::Retryable {
+            retry_after: None,
+            code: "busy".into(),
+            reason: "later".into(),
+        };
+        stage.told(|told| told.delivery = Some(later));
+        stage.work().await;
+        assert_eq!(stage.record(&claimed).state, State::DeliveryRetry);
+        let id = claimed.text("continuationId");
+        stage.store.tamper(&id, alter);
+        stage.told(|told| told.delivery = None);
+        stage.pass(Duration::from_secs(3600));
+        stage.work().await;
+        let record = stage.record(&claimed);
+        assert_eq!(
+            (record.state, record.last_error.unwrap().code.as_str()),
+            (State::DeadLettered, "origin_binding_invalid"),
+            "{n}"
+        );
+        // Nor by an operator, who can't see where it would go.
+        let refused = stage.operator.retry(&id, true).await.unwrap_err();
+        assert_eq!(refused.code, "synthesis_not_retryable");
+        stage.work().await;
+        stage.told(|told| assert_eq!(told.sent.len(), 1, "{n}"));
     }
 }
 
