@@ -149,10 +149,11 @@ impl Service {
         if tokio::time::timeout(LAST_REQUESTS, &mut self.serving)
             .await
             .is_err()
+        // At once: whoever lets a request stand still must not have work begun that is cut.
+        self.finish.send_replace(true);
         {
             self.serving.abort();
         }
-        self.finish.send_replace(true);
         let origins = Origins::new(self.desk.clone());
         for run in self.desk.bindings.stop().await {
             let reason = "the service stopped before the turn that asked was committed";
@@ -235,6 +236,7 @@ async fn work(desk: Arc<Desk>, mut finishing: watch::Receiver<bool>, fail: watch
             () = tokio::time::sleep(TICK) => {}
         }
         while let Some(ended) = jobs.try_join_next() {
+            biased;
             done(&mut busy, ended);
         }
     }

@@ -259,14 +259,14 @@ async fn ten_thousand_wrong_tokens_are_refused_and_nothing_else_happens() {
     assert_eq!(stage.store.count(), 1);
 }
 
-struct Running {
-    service: Service,
-    address: SocketAddr,
-    host: Arc<Stub>,
-    store: Arc<Memory>,
+pub(super) struct Running {
+    pub(super) service: Service,
+    pub(super) address: SocketAddr,
+    pub(super) host: Arc<Stub>,
+    pub(super) store: Arc<Memory>,
 }
 
-async fn start(change: impl FnOnce(&mut Settings)) -> Running {
+pub(super) async fn start(change: impl FnOnce(&mut Settings)) -> Running {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let mut settings = settings();
@@ -294,7 +294,7 @@ async fn start(change: impl FnOnce(&mut Settings)) -> Running {
 }
 
 impl Running {
-    fn claim_token(&self, run: &str) -> Token {
+    pub(super) fn claim_token(&self, run: &str) -> Token {
         let bound = Bound {
             run: run.into(),
             server: "work-control".into(),
@@ -306,18 +306,48 @@ impl Running {
         self.service.origins().issue(bound).unwrap().token
     }
 
-    async fn open(&self, text: &str) -> TcpStream {
+    pub(super) async fn open(&self, text: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(text.as_bytes()).await.unwrap();
         stream
     }
 
-    async fn ask(&self, method: &str, path: &str, bearer: &str, body: &str) -> String {
+    pub(super) async fn ask(&self, method: &str, path: &str, bearer: &str, body: &str) -> String {
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\nauthorization: Bearer {bearer}\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
         rest(self.open(&head).await).await
+    }
+
+    /// The answer to the claim of a turn that goes on.
+    pub(super) async fn claimed(&self, run: &str) -> serde_json::Value {
+        let token = self.claim_token(run);
+        let told = self
+            .ask("POST", "/v1/continuations/claim", token.as_str(), &claim())
+            .await;
+        json_of(&told)
+    }
+
+    pub(super) async fn finalized(&self, run: &str) {
+        let origins = self.service.origins();
+        assert!(origins.close(run).await.unwrap());
+        let finalized = origins.finalize(run, "please", "started", &[]);
+        finalized.await.unwrap();
+    }
+
+    /// The id of what a committed turn claimed, with its result.
+    pub(super) async fn accepted(&self, run: &str, payload: serde_json::Value) -> String {
+        let claimed = self.claimed(run).await;
+        self.finalized(run).await;
+        self.service.origins().activate(run).await.unwrap();
+        let id = claimed["continuationId"].as_str().unwrap();
+        let bearer = claimed["token"].as_str().unwrap();
+        let body = json!({ "idempotencyKey": "k", "payload": payload }).to_string();
+        let path = format!("/v1/continuations/{id}/result");
+        let told = self.ask("PUT", &path, bearer, &body).await;
+        assert!(told.starts_with("HTTP/1.1 202"), "{told}");
+        id.to_owned()
     }
 }
 
@@ -482,32 +512,7 @@ async fn a_provider_that_never_answers_holds_neither_the_others_nor_the_stop() {
     running.host.0.lock().unwrap().hangs_on = Some("hang".to_owned());
     let mut last = None;
     for (run, summary) in [("run-1", "hang"), ("run-2", "go"), ("run-3", "go")] {
-        let token = running.claim_token(run);
-        let claimed = running
-            .ask("POST", "/v1/continuations/claim", token.as_str(), &claim())
-            .await;
-        let claimed = json_of(&claimed);
-        let origins = running.service.origins();
-        assert!(origins.close(run).await.unwrap());
-        origins
-            .finalize(run, "please", "started", &[])
-            .await
-            .unwrap();
-        origins.activate(run).await.unwrap();
-        let (id, bearer) = (
-            claimed["continuationId"].as_str().unwrap(),
-            claimed["token"].as_str().unwrap(),
-        );
-        let body = json!({ "idempotencyKey": "k", "payload": { "summary": summary } }).to_string();
-        running
-            .ask(
-                "PUT",
-                &format!("/v1/continuations/{id}/result"),
-                bearer,
-                &body,
-            )
-            .await;
-        last = Some(id.to_owned());
+        last = Some(running.accepted(run, json!({ "summary": summary })).await);
     }
     let last = last.unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);

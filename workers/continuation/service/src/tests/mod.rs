@@ -11,3 +11,4 @@ mod origins;
 mod processing;
 mod results;
 mod stage;
+mod stopping;
