@@ -236,6 +236,17 @@ impl Origins {
         Ok(())
     }
 
+    /// The service stops while a turn goes on. What has its snapshot may be committed, now or at any moment: the next
+    /// start asks.
+    ///
+    /// # Errors
+    /// As [`Self::abandon`].
+    pub(crate) async fn give_up(&self, run: &str, reason: &str) -> Result<(), OriginError> {
+        let mut members = self.pending(run)?;
+        members.retain(|member| member.origin_context_ref.is_none());
+        Ok(self.desk.abandon(&members, reason).await?)
+    }
+
     /// The run's claims whose origin is not settled. Those that are over already are left out.
     fn pending(&self, run: &str) -> Result<Vec<Record>, Rejection> {
         let mut members = Vec::new();

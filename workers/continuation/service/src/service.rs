@@ -140,9 +140,10 @@ impl Service {
         }
     }
 
-    /// Admits nothing more, answers what is under way or cuts it after five seconds, abandons the origins that
-    /// are not settled, and waits for what is being worked on, but not for a model or a channel that takes longer
-    /// than [`Settings::drain`](crate::Settings): that is left to the next start, which takes it for interrupted.
+    /// Admits nothing more and begins to work on nothing more, answers what is under way or cuts it after five
+    /// seconds, abandons the origins that have no snapshot, and waits for what is being worked on, but not for a
+    /// model or a channel that takes longer than [`Settings::drain`](crate::Settings): that is left to the next
+    /// start, which takes it for interrupted.
     pub async fn stop(mut self) {
         self.desk.stop();
         self.stop.send_replace(true);
@@ -157,7 +158,7 @@ impl Service {
         let origins = Origins::new(self.desk.clone());
         for run in self.desk.bindings.stop().await {
             let reason = "the service stopped before the turn that asked was committed";
-            if let Err(e) = origins.abandon(&run, reason).await {
+            if let Err(e) = origins.give_up(&run, reason).await {
                 tracing::warn!("an origin is left to the next start: {e}");
             }
         }

@@ -2,6 +2,7 @@
 
 use super::hostile::start;
 use crate::host::Readiness;
+use continuation_record::OriginContextState;
 use std::time::Duration;
 use tokio::net::TcpStream;
 
@@ -36,4 +37,23 @@ async fn a_request_that_stands_still_has_no_work_begun_while_the_service_stops()
     stopping.await.unwrap();
     assert_eq!(asked(), before);
     drop(stuck);
+}
+
+/// The turn may be committed at this moment, and only its history's owner can say.
+#[tokio::test]
+async fn a_stop_leaves_an_origin_with_its_snapshot_to_the_next_start() {
+    let running = start(|_| ()).await;
+    let mut ids = Vec::new();
+    for run in ["open", "finalized"] {
+        let claimed = running.claimed(run).await;
+        ids.push(claimed["continuationId"].as_str().unwrap().to_owned());
+    }
+    running.finalized("finalized").await;
+    let store = running.store.clone();
+    running.service.stop().await;
+    let states = [&ids[0], &ids[1]].map(|id| store.record(id).origin_context_state);
+    assert_eq!(
+        states,
+        [OriginContextState::Abandoned, OriginContextState::Pending]
+    );
 }
