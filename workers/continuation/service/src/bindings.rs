@@ -4,12 +4,15 @@
 use continuation_record::Mode;
 use continuation_record::binding::Origin;
 use continuation_record::token::{Token, TokenDigest};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 /// Most capabilities at once. Runs are bounded elsewhere; this bounds a host that forgets to close.
 pub const MAX_BINDINGS: usize = 65_536;
+
+/// Runs that are known to have been closed, the newest.
+const MAX_CLOSED: usize = 4_096;
 
 /// What a capability is bound to. The host says all of it; nothing comes from a model or a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +125,29 @@ pub(crate) struct Bindings {
 struct Tables {
     by_token: HashMap<TokenDigest, Arc<Binding>>,
     by_run: HashMap<String, Vec<TokenDigest>>,
+    closed: Closed,
     stopped: bool,
+}
+
+/// Runs that were closed. Whoever asks in the name of one comes too late: nobody would take back what it gets.
+#[derive(Debug, Default)]
+struct Closed {
+    runs: HashSet<String>,
+    order: VecDeque<String>,
+}
+
+impl Closed {
+    fn enter(&mut self, run: &str) {
+        if !self.runs.insert(run.to_owned()) {
+            return;
+        }
+        self.order.push_back(run.to_owned());
+        if self.order.len() > MAX_CLOSED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.runs.remove(&oldest);
+        }
+    }
 }
 
 impl Bindings {
@@ -130,10 +155,11 @@ impl Bindings {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives out a capability; `None` once all are taken back, or when there are too many.
+    /// Gives out a capability; `None` once all or the run's are taken back, or when there are too many.
     pub(crate) fn issue(&self, bound: Bound, token: &Token) -> Option<Arc<Binding>> {
         let mut tables = self.tables();
-        if tables.stopped || tables.by_token.len() >= MAX_BINDINGS {
+        let over = tables.stopped || tables.closed.runs.contains(&bound.run);
+        if over || tables.by_token.len() >= MAX_BINDINGS {
             return None;
         }
         let binding = Arc::new(Binding::new(bound));
@@ -167,7 +193,7 @@ impl Bindings {
             .collect()
     }
 
-    /// Takes a run's capabilities back and waits for the claims that were admitted before.
+    /// Takes a run's capabilities back, gives it no more, and waits for the claims that were admitted before.
     pub(crate) async fn close(&self, run: &str) -> Vec<Arc<Binding>> {
         let bindings = self.of_run(run);
         for binding in &bindings {
@@ -175,6 +201,7 @@ impl Bindings {
         }
         for binding in &bindings {
             binding.drained().await;
+        self.tables().closed.enter(run);
         }
         bindings
     }
@@ -264,6 +291,25 @@ mod tests {
         let held = bindings.issue(bound("over", "a"), &token(1)).unwrap();
         bindings.forget("over");
         assert!(held.admit().is_none());
+    /// A server that is still being started when its run ends would have a capability that nobody takes back.
+    #[tokio::test]
+    async fn a_run_that_was_closed_is_given_no_other_capability() {
+        let bindings = Bindings::default();
+        bindings.issue(bound("run", "a"), &token(1)).unwrap();
+        bindings.close("run").await;
+        bindings.forget("run");
+        // Also one that had none.
+        bindings.close("bare").await;
+        assert!(bindings.issue(bound("run", "b"), &token(2)).is_none());
+        assert!(bindings.issue(bound("bare", "b"), &token(3)).is_none());
+        assert!(bindings.find(token(2).as_str()).is_none());
+        for n in 0..MAX_CLOSED {
+            bindings.close(&format!("other-{n}")).await;
+        }
+        assert_eq!(bindings.tables().closed.runs.len(), MAX_CLOSED);
+        bindings.issue(bound("new", "a"), &token(4)).unwrap();
+    }
+
         assert!(bindings.of_run("over").is_empty());
         bindings.issue(bound("going", "a"), &token(2)).unwrap();
         assert_eq!(bindings.stop().await, ["going"]);

@@ -32,9 +32,9 @@ const MEMBERS_AT_ONCE: usize = 8;
 /// Why an origin can't be settled as asked.
 #[derive(Debug, thiserror::Error)]
 pub enum OriginError {
-    /// No capability can be given out: the service stops, or there are too many.
+    /// No capability can be given out: the turn is over, the service stops, or there are too many.
     #[error(
-        "no claim capability can be given out; the service is stopping or too many runs are open"
+        "no claim capability can be given out; the turn is over, the service is stopping, or too many runs are open"
     )]
     Closed,
     /// The turn does not fit, and must fail.
