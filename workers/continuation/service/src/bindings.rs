@@ -183,6 +183,12 @@ impl Bindings {
         open.then(|| binding.clone())
     }
 
+    /// Whether a run can still claim.
+    pub(crate) fn is_open(&self, run: &str) -> bool {
+        let bindings = self.of_run(run);
+        bindings.iter().any(|binding| !binding.gate().closed)
+    }
+
     /// A run's capabilities.
     pub(crate) fn of_run(&self, run: &str) -> Vec<Arc<Binding>> {
         let tables = self.tables();

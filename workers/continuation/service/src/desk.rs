@@ -278,10 +278,8 @@ impl Desk {
         if record.origin_context_state != OriginContextState::Pending {
             return Ok(true);
         }
-        // While its turn goes on, its claims are the turn's to settle.
-        if told == Commitment::NotCommitted
-            && !self.bindings.of_run(&record.origin_run_id).is_empty()
-        {
+        // While its turn goes on, its claims are the turn's to settle, and its history may not know of it yet.
+        if told == Commitment::NotCommitted && self.bindings.is_open(&record.origin_run_id) {
             return Ok(false);
         }
         let boundary = record.history_boundary.as_deref().unwrap_or_default();

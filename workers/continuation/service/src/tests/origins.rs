@@ -383,3 +383,23 @@ async fn a_running_turn_is_not_abandoned_because_its_history_does_not_know_it_ye
         OriginContextState::Pending
     );
 }
+
+/// A run whose end nobody could settle has closed capabilities that nobody forgets.
+#[tokio::test]
+async fn an_origin_that_was_closed_and_never_settled_is_settled_with_its_result() {
+    let stage = Stage::new();
+    let binding = stage.issue("run-1", "work-control", Mode::Reply);
+    let claimed = stage.claim(&binding, "task").await;
+    stage.origins.close("run-1").await.unwrap();
+    stage.told(|told| told.committed = Some(Commitment::NotCommitted));
+    stage.submit(&claimed, json!(1)).await;
+    stage.work().await;
+    let record = stage.record(&claimed);
+    assert_eq!(
+        (record.state, record.completion_kind),
+        (
+            State::Delivered,
+            Some(CompletionKind::OriginContextUnavailable)
+        )
+    );
+}
