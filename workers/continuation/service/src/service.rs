@@ -19,6 +19,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
 use worker_web::listener::{self, Bounds};
 use worker_web::origin::Admission;
 
@@ -147,11 +148,11 @@ impl Service {
     pub async fn stop(mut self) {
         self.desk.stop();
         self.stop.send_replace(true);
+        // At once: whoever lets a request stand still must not have work begun that is cut.
+        self.finish.send_replace(true);
         if tokio::time::timeout(LAST_REQUESTS, &mut self.serving)
             .await
             .is_err()
-        // At once: whoever lets a request stand still must not have work begun that is cut.
-        self.finish.send_replace(true);
         {
             self.serving.abort();
         }
@@ -179,6 +180,8 @@ impl Service {
 /// # Errors
 /// When the store fails.
 pub async fn recover(desk: &Arc<Desk>) -> Result<(), Rejection> {
+    // For all of them together: what nobody says now is asked again when a result is there.
+    let until = Instant::now() + SHORT_QUESTION;
     for id in desk.keeper.interrupted() {
         let Some(record) = desk.get(&id)? else {
             continue;
@@ -187,7 +190,7 @@ pub async fn recover(desk: &Arc<Desk>) -> Result<(), Rejection> {
             let boundary = record.history_boundary.as_deref().unwrap_or_default();
             let (run, conversation) = (&record.origin_run_id, &record.origin_conversation_id);
             let asked = desk.host.run_committed(run, conversation, boundary);
-            let told = tokio::time::timeout(SHORT_QUESTION, asked)
+            let told = tokio::time::timeout_at(until, asked)
                 .await
                 .unwrap_or(crate::host::Commitment::Unknown);
             desk.settle_origin(&id, told).await?;
@@ -202,7 +205,7 @@ async fn work(desk: Arc<Desk>, mut finishing: watch::Receiver<bool>, fail: watch
     let engine = Engine::new(desk.clone());
     let mut jobs: JoinSet<String> = JoinSet::new();
     let mut busy: HashSet<String> = HashSet::new();
-    let mut retained = tokio::time::Instant::now();
+    let mut retained = Instant::now();
     let most = desk.settings.limits.max_concurrent;
     loop {
         if desk.keeper.is_failed() {
@@ -225,19 +228,19 @@ async fn work(desk: Arc<Desk>, mut finishing: watch::Receiver<bool>, fail: watch
             }
         }
         if retained.elapsed() >= RETENTION {
-            retained = tokio::time::Instant::now();
+            retained = Instant::now();
             if let Err(e) = desk.keeper.retain(desk.now()).await {
                 tracing::warn!("retention is put off: {e}");
             }
         }
         tokio::select! {
+            biased;
             _ = finishing.wait_for(|finish| *finish) => break,
             Some(ended) = jobs.join_next() => done(&mut busy, ended),
             () = desk.woken() => {}
             () = tokio::time::sleep(TICK) => {}
         }
         while let Some(ended) = jobs.try_join_next() {
-            biased;
             done(&mut busy, ended);
         }
     }

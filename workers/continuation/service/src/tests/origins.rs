@@ -403,3 +403,30 @@ async fn an_origin_that_was_closed_and_never_settled_is_settled_with_its_result(
         )
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_start_does_not_wait_for_each_origin_that_nobody_can_tell_of() {
+    let stage = Stage::new();
+    let mut last = None;
+    for run in ["a", "b", "c", "d", "e"] {
+        let binding = stage.issue(run, "work-control", Mode::Reply);
+        last = Some(stage.claim(&binding, "task").await);
+    }
+    let next = Stage::over(stage.store.clone(), settings());
+    next.told(|told| told.is_history_silent = true);
+    let began = tokio::time::Instant::now();
+    crate::service::recover(&next.desk).await.unwrap();
+    assert!(began.elapsed() <= Duration::from_secs(31));
+    let last = last.unwrap();
+    assert_eq!(
+        next.record(&last).origin_context_state,
+        OriginContextState::Pending
+    );
+    next.told(|told| {
+        told.is_history_silent = false;
+        told.committed = Some(Commitment::NotCommitted);
+    });
+    next.submit(&last, json!(1)).await;
+    next.work().await;
+    assert_eq!(next.record(&last).state, State::Delivered);
+}

@@ -60,6 +60,8 @@ impl Ambient for Hands {
 #[derive(Default)]
 pub(crate) struct Told {
     pub(crate) committed: Option<Commitment>,
+    /// The owner of the history never answers.
+    pub(crate) is_history_silent: bool,
     pub(crate) ready: Option<Readiness>,
     pub(crate) synthesis: Option<Synthesis>,
     pub(crate) delivery: Option<Delivery>,
@@ -90,6 +92,10 @@ impl Stub {
 #[async_trait]
 impl Host for Stub {
     async fn run_committed(&self, _: &str, _: &str, _: &str) -> Commitment {
+        let is_silent = self.0.lock().unwrap().is_history_silent;
+        if is_silent {
+            std::future::pending::<()>().await;
+        }
         self.0
             .lock()
             .unwrap()
