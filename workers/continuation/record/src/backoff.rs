@@ -14,6 +14,9 @@ pub const DEFERRAL_CAP: Duration = Duration::from_secs(5 * 60);
 /// The longest that a channel's or a model's own figure is followed. Without a bound one bad answer could put
 /// a record off past every deadline.
 pub const ASKED_CAP: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest wait there is, in milliseconds. One that lasts longer was begun on a clock that has been set
+/// back since.
+pub const LONGEST_MS: i64 = 24 * 60 * 60 * 1000;
 
 /// The wait after the `attempt`th failure (from 1): between [`BASE`] and twice the exponential step, at most
 /// `cap`. `random` is a uniformly drawn number; each record draws its own.
@@ -93,6 +96,7 @@ mod tests {
         assert_eq!(ask(90), Next::After(Duration::from_secs(90)));
         assert_eq!(ask(u64::MAX / 1000), Next::After(ASKED_CAP));
         assert_eq!(ask(0), Next::After(Duration::from_millis(1)));
+        assert_eq!(i64::try_from(ASKED_CAP.as_millis()), Ok(LONGEST_MS));
     }
 
     /// The earlier implementation's jitter depended on the attempt's number only: after an outage every record

@@ -474,6 +474,11 @@ impl Step<'_> {
             return self.change(|next| expire(next, self.now));
         }
         let leased = self.record.lease_owner.is_some();
+        let longest = self.now.plus_ms(backoff::LONGEST_MS);
+        let far = self
+            .record
+            .next_attempt_at
+            .is_some_and(|next| next > longest);
         match (self.record.state, &self.record.synthesized_text) {
             (State::Synthesizing, Some(text)) => {
                 let text = text.clone();
@@ -486,8 +491,11 @@ impl Step<'_> {
                 };
                 self.change(|next| dead(next, fault, self.now))
             }
-            _ if leased => self.change(|next| {
+            _ if leased || far => self.change(|next| {
                 unlease(next);
+                if far {
+                    next.next_attempt_at = None;
+                }
                 Effect::Wake
             }),
             _ => Outcome::Same,

@@ -471,6 +471,20 @@ fn a_start_takes_every_lease_for_interrupted() {
 }
 
 #[test]
+fn a_start_keeps_no_wait_that_is_longer_than_any_is() {
+    let mut record = situation("retry");
+    record.next_attempt_at = Some(NOW.plus_ms(backoff::LONGEST_MS));
+    assert_eq!(apply(&record, Event::Recover, NOW), Outcome::Same);
+    record.next_attempt_at = Some(NOW.plus_ms(backoff::LONGEST_MS + 1));
+    record.deadline = NOW.plus_ms(2 * backoff::LONGEST_MS);
+    let next = step(&record, Event::Recover);
+    assert_eq!(
+        (next.state, next.next_attempt_at),
+        (State::DeliveryRetry, None)
+    );
+}
+
+#[test]
 fn the_history_of_a_confirmed_post_changes_the_receipt_and_nothing_else() {
     let record = situation("delivered");
     let receipt = |record: &Record| record.receipt.clone().unwrap();

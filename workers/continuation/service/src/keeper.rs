@@ -92,8 +92,8 @@ pub trait Keeper: Send + Sync + 'static {
     fn due(&self, waiting: Time, count: usize) -> Vec<String>;
     /// Pending records whose deadline is not later than this.
     fn overdue(&self, now: Time, count: usize) -> Vec<String>;
-    /// What a start finds leased, begun, or with an origin that isn't settled.
-    fn interrupted(&self) -> Vec<String>;
+    /// What a start finds leased, begun, with an origin that isn't settled, or waiting for longer than this.
+    fn interrupted(&self, longest: Time) -> Vec<String>;
     /// Newest first, and whether there are more.
     ///
     /// # Errors

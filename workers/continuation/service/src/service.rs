@@ -10,6 +10,7 @@ use crate::intake::Intake;
 use crate::operator::Operator;
 use crate::origin::Origins;
 use crate::settings::{Limits, SettingsError};
+use continuation_record::backoff;
 use continuation_record::event::Event;
 use http::StatusCode;
 use std::collections::HashSet;
@@ -182,7 +183,8 @@ impl Service {
 pub async fn recover(desk: &Arc<Desk>) -> Result<(), Rejection> {
     // For all of them together: what nobody says now is asked again when a result is there.
     let until = Instant::now() + SHORT_QUESTION;
-    for id in desk.keeper.interrupted() {
+    let longest = desk.now().plus_ms(backoff::LONGEST_MS);
+    for id in desk.keeper.interrupted(longest) {
         let Some(record) = desk.get(&id)? else {
             continue;
         };

@@ -109,8 +109,8 @@ impl<F: Fs> Keeper for Kept<F> {
         self.store.past_deadline(now, count)
     }
 
-    fn interrupted(&self) -> Vec<String> {
-        self.store.interrupted()
+    fn interrupted(&self, longest: Time) -> Vec<String> {
+        self.store.interrupted(longest)
     }
 
     fn page(&self, after: Option<&Cursor>, count: usize) -> Result<(Vec<Record>, bool), Rejection> {

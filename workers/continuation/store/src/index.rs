@@ -336,14 +336,16 @@ impl Index {
         self.pending.first().map(|(created, _)| *created)
     }
 
-    /// What a start finds unfinished.
-    pub(crate) fn interrupted(&self) -> Vec<Id> {
+    /// What a start finds unfinished, or waiting for longer than this.
+    pub(crate) fn interrupted(&self, longest: Time) -> Vec<Id> {
+        let waits = |meta: &Meta| meta.active.as_ref().and_then(|active| active.next);
         self.pending
             .iter()
             .filter(|(_, id)| {
                 self.slots.get(id).is_some_and(|slot| {
                     slot.meta.state == State::Synthesizing
                         || slot.meta.flags & (flag::LEASED | flag::SENDING | flag::UNCOMMITTED) != 0
+                        || waits(&slot.meta).is_some_and(|next| next > longest)
                 })
             })
             .map(|(_, id)| id.clone())

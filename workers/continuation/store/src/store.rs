@@ -190,8 +190,8 @@ impl<F: Fs> Store<F> {
     /// Pending records that an earlier process had under way: leased, synthesizing, given to a
     /// channel, or their turn not committed.
     #[must_use]
-    pub fn interrupted(&self) -> Vec<String> {
-        texts(&self.shared().state().index.interrupted())
+    pub fn interrupted(&self, longest: Time) -> Vec<String> {
+        texts(&self.shared().state().index.interrupted(longest))
     }
 
     /// Pending records of a turn, whatever is known of its context.

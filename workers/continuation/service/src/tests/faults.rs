@@ -408,3 +408,29 @@ async fn a_seal_that_differs_in_any_one_digit_is_refused() {
         stage.told(|told| assert!(told.synthesized.is_empty() && told.sent.is_empty()));
     }
 }
+
+/// Waits were times of the wall, so that a clock that was set back froze them: here before a start.
+#[tokio::test]
+async fn a_clock_that_was_set_back_before_a_start_freezes_no_retry() {
+    let stage = Stage::new();
+    stage.told(|told| told.delivery = Some(retryable()));
+    let mut claims = Vec::new();
+    for (run, wait) in [("far", 31 * DAY), ("near", DAY)] {
+        let claimed = stage.committed(run, Mode::Reply, "task").await;
+        stage.submit(&claimed, json!(1)).await;
+        stage.work().await;
+        assert_eq!(stage.record(&claimed).state, State::DeliveryRetry);
+        let next = START.plus_ms(i64::try_from(wait.as_millis()).unwrap());
+        stage
+            .store
+            .tamper(&claimed.text("continuationId"), |record| {
+                record.next_attempt_at = Some(next);
+            });
+        claims.push(claimed);
+    }
+    let next = Stage::over(stage.store.clone(), settings());
+    crate::service::recover(&next.desk).await.unwrap();
+    next.work().await;
+    let states = [&claims[0], &claims[1]].map(|claimed| next.record(claimed).state);
+    assert_eq!(states, [State::Delivered, State::DeliveryRetry]);
+}

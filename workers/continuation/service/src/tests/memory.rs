@@ -125,8 +125,8 @@ impl Keeper for Memory {
         self.kept.overdue(now, count)
     }
 
-    fn interrupted(&self) -> Vec<String> {
-        self.kept.interrupted()
+    fn interrupted(&self, longest: Time) -> Vec<String> {
+        self.kept.interrupted(longest)
     }
 
     fn page(&self, after: Option<&Cursor>, count: usize) -> Result<(Vec<Record>, bool), Rejection> {

@@ -204,7 +204,7 @@ fn orders_follow_every_change() {
     assert_eq!(store.due(at(500), 2), [id(1), id(2)]);
     assert_eq!(store.past_deadline(at(3_600_002), 9), [id(1), id(2)]);
     let pending: Vec<_> = (1..=5).map(id).collect();
-    assert_eq!(store.interrupted(), pending);
+    assert_eq!(store.interrupted(at(500)), pending);
     put(&store, delivered(received(claimed(2), "1"), at(600))).expect("put");
     assert_eq!(store.due(at(500), 9), [id(1), id(3)]);
     assert_eq!(store.past_deadline(at(3_600_002), 9), [id(1)]);
