@@ -19,6 +19,8 @@ const STORE_TIME: Duration = Duration::from_secs(30);
 const COMES_WITHIN: Duration = Duration::from_secs(10);
 /// How long a channel may take to say whether it could deliver.
 const REACH_TIME: Duration = Duration::from_secs(20);
+/// Of a delivery's time, what is left for saying that nobody was there.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// Largest history in bytes.
 const MAX_HISTORY: usize = 16 * 1024 * 1024;
 /// Longest code in bytes.
@@ -234,8 +236,10 @@ impl Owners {
         }
     }
 
-    /// Posts a text, word for word; the same key posts once.
+    /// Posts a text, word for word; the same key posts once. Says before `time` is over what became of it: whoever
+    /// waits for just that long could only take it for unknown, also where nobody was there to be asked.
     pub async fn deliver(&self, target: &str, key: &str, text: &str, time: Duration) -> Posted {
+        let time = time - LAST_WORD.min(time / 10);
         let Ok(destination) = ConversationId::parse(target) else {
             return Posted::Never(nowhere());
         };
@@ -466,6 +470,17 @@ mod tests {
         assert!(matches!(of_error(&fault("internal")), Posted::Unknown(_)));
         assert!(matches!(of_error(&fault("busy")), Posted::Later(..)));
         assert!(matches!(of_error(&fault("not_found")), Posted::Never(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_to_ask_is_said_before_the_time_of_a_delivery_is_over() {
+        let owners = Owners::new(["terminal".to_owned()]);
+        for time in [Duration::from_secs(120), Duration::from_millis(100)] {
+            let began = tokio::time::Instant::now();
+            let posted = owners.deliver("terminal:a", "k", "text", time).await;
+            assert!(matches!(posted, Posted::Later(..)), "{posted:?}");
+            assert!(began.elapsed() < time);
+        }
     }
 
     /// What comes back is no answer, so that it says nothing of the post.
