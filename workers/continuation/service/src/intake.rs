@@ -124,8 +124,10 @@ impl Submission {
         let payload = fields
             .get("payload")
             .ok_or_else(|| Rejection::field("missing_payload", "payload must be there"))?;
-        let payload = Payload::parse(&payload.canonical())
-            .map_err(|_| Rejection::too_large(continuation_record::canonical::MAX_PAYLOAD_BYTES))?;
+        let payload = Payload::parse(&payload.canonical()).map_err(|e| {
+            let message = format!("the payload is too large: {e}");
+            Rejection::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message)
+        })?;
         let hash = payload.hash();
         let told = match fields.get("payloadHash") {
             None => true,

@@ -179,6 +179,22 @@ async fn a_result_of_256_kibibytes_is_read_and_a_byte_more_is_not() {
     assert_eq!(told.status, 202);
 }
 
+/// Numbers are written out, so that a body within its bound may hold a payload over its own.
+#[tokio::test]
+async fn a_payload_that_grows_over_its_bound_is_refused_by_its_own_name() {
+    let stage = Stage::new();
+    let claimed = stage.committed("run-1", Mode::Reply, "task").await;
+    let numbers = vec!["1e20"; 50_000].join(",");
+    let body = format!(r#"{{"idempotencyKey":"k","payload":[{numbers}]}}"#);
+    let told = stage
+        .call("PUT", &path(&claimed), &claimed.text("token"), body)
+        .await;
+    assert_eq!(told.code(), (413, "payload_too_large"));
+    let message = told.json["error"]["message"].as_str().unwrap();
+    assert!(message.contains("canonical text"), "{message}");
+    assert_eq!(stage.record(&claimed).state, State::Claimed);
+}
+
 #[tokio::test]
 async fn what_is_cancelled_takes_no_result() {
     let stage = Stage::new();
