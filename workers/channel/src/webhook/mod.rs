@@ -7,6 +7,7 @@ pub mod error;
 pub mod fields;
 pub mod job;
 pub mod later;
+pub mod metadata;
 pub mod record;
 pub mod request;
 pub mod requests;

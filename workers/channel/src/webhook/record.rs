@@ -1,5 +1,6 @@
 //! What is known of one request, and how it is told (facts 2.2).
 
+use super::metadata::Metadata;
 use ipc_proto::ConversationId;
 use ipc_proto::outcomes::PartOutcome;
 use jiff::Timestamp;
@@ -7,10 +8,6 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use uuid::Uuid;
-
-/// The member of the metadata that is the run's own: a caller's is replaced, so that nothing of a
-/// prompt can stand in it.
-const SUMMARY: &str = "summary";
 
 /// Where a request stands. The last three are the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -96,8 +93,8 @@ pub struct Record {
     )]
     pub text: Option<Arc<str>>,
     /// The caller's, and the run's summary.
-    #[serde(skip_serializing_if = "Map::is_empty")]
-    pub metadata: Map<String, Value>,
+    #[serde(skip_serializing_if = "Metadata::is_empty")]
+    pub metadata: Metadata,
     /// Why there is no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
@@ -116,10 +113,9 @@ impl Record {
         endpoint: usize,
         request_id: Uuid,
         conversation_id: ConversationId,
-        mut metadata: Map<String, Value>,
+        metadata: Map<String, Value>,
         now: Timestamp,
     ) -> Self {
-        metadata.remove(SUMMARY);
         Self {
             status: Status::Accepted,
             request_id,
@@ -128,7 +124,7 @@ impl Record {
             started_at: None,
             completed_at: None,
             text: None,
-            metadata,
+            metadata: Metadata::of(metadata),
             error: None,
             reply_part_outcomes: Vec::new(),
             endpoint,
@@ -158,7 +154,7 @@ impl Record {
                 self.status = Status::Succeeded;
                 self.text = Some(text.into());
                 self.reply_part_outcomes = outcomes;
-                self.metadata.insert(SUMMARY.to_owned(), summary);
+                self.metadata.sum_up(summary);
             }
             Settlement::Failed(problem) => {
                 self.status = Status::Failed;
@@ -182,12 +178,7 @@ impl Record {
     /// About how many bytes it holds.
     #[must_use]
     pub fn size(&self) -> usize {
-        let metadata = if self.metadata.is_empty() {
-            0
-        } else {
-            serde_json::to_vec(&self.metadata).map_or(0, |json| json.len())
-        };
-        1024 + self.text.as_ref().map_or(0, |text| text.len()) + metadata
+        1024 + self.text.as_ref().map_or(0, |text| text.len()) + self.metadata.size()
     }
 }
 
@@ -305,7 +296,7 @@ pub(crate) mod tests {
         store.settle(succeeded("text"), at(2_000));
         let (mut read, sent) = (store.clone(), store.clone());
         read.reply_part_outcomes.clear();
-        read.metadata.clear();
+        read.metadata = Metadata::of(Map::new());
         assert_eq!(store, sent);
         assert_eq!(store.reply_part_outcomes.len(), 1);
     }
