@@ -1,6 +1,7 @@
 //! From what a person sends to what a run is told.
 
 use super::uploads::File;
+use crate::label::PICTURES;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole};
@@ -13,8 +14,6 @@ const PRECEDING: usize = 64;
 const PRECEDING_BYTES: usize = 60 * 1024;
 /// Bytes of all files of one message: in base64 they have to fit into a turn's input.
 pub const MAX_TURN_FILES: u64 = 22 * 1024 * 1024;
-/// What models take as pictures.
-const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// A larger picture goes to the run as a file.
 const MAX_PICTURE: usize = 4 * 1024 * 1024;
 
@@ -59,13 +58,17 @@ pub(super) fn pairs(messages: impl Iterator<Item = Message>) -> Vec<ChatMessage>
     out.split_off(out.len().saturating_sub(PRECEDING))
 }
 
-pub(super) fn input(
-    context: Vec<String>,
-    text: String,
-    files: Vec<File>,
-    model: Option<String>,
-    effort: Option<String>,
-) -> TurnInput {
+/// What a run is told. Its files are text in it: a third larger, and no longer shared with those
+/// that wait.
+pub(super) fn input(new: NewTurn) -> TurnInput {
+    let NewTurn {
+        text,
+        files,
+        replaces: _,
+        model,
+        effort,
+        context,
+    } = new;
     let texts = context.into_iter().map(|text| Block::Text { text });
     let mut content: Vec<Block> = texts.collect();
     if !text.is_empty() {
@@ -145,20 +148,22 @@ mod tests {
             file("image/svg+xml", 3),
             file("text/csv", 3),
         ];
-        let got = input(vec!["seen".into()], "hi".into(), files, None, None);
+        let got = input(NewTurn {
+            text: "hi".into(),
+            files,
+            context: vec!["seen".into()],
+            ..NewTurn::default()
+        });
         assert!(
             matches!(&got.content[..], [Block::Text { text: seen }, Block::Text { .. }, Block::Image { data, .. }] if data == "AQEB" && seen == "seen")
         );
         let kinds: Vec<_> = got.attachments.iter().map(|f| &*f.media_type).collect();
         assert_eq!(kinds, ["image/png", "image/svg+xml", "text/csv"]);
         // The largest message fits into what a run takes.
-        let most = input(
-            vec![],
-            String::new(),
-            vec![file("a/b", MAX_TURN_FILES as usize)],
-            None,
-            None,
-        );
+        let most = input(NewTurn {
+            files: vec![file("a/b", MAX_TURN_FILES as usize)],
+            ..NewTurn::default()
+        });
         let json = serde_json::to_vec(&most).unwrap();
         assert!(json.len() + 1024 * 1024 < ipc_proto::edges::control::MAX_TURN_INPUT);
     }

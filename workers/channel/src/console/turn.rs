@@ -1,8 +1,8 @@
 //! One turn of a thread: who asked, and the answer as far as it goes.
 
+use super::input::NewTurn;
 use super::live::{Live, Numbered};
 use ipc_proto::console::{Author, Message, Standing};
-use ipc_proto::edges::control::TurnInput;
 use ipc_proto::reply::ReplyPart;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -24,7 +24,8 @@ pub struct Turn {
     live: Mutex<Live>,
     changed: watch::Sender<u64>,
     pub(super) stop: watch::Sender<bool>,
-    input: Mutex<Option<TurnInput>>,
+    /// What was sent, until its run is told.
+    sent: Mutex<Option<NewTurn>>,
     /// True when its end is being kept: no word of an earlier state may come after it.
     pub(super) settling: AsyncMutex<bool>,
 }
@@ -36,7 +37,7 @@ impl Turn {
         user: &Message,
         reply: Message,
         branch: u32,
-        input: TurnInput,
+        sent: NewTurn,
     ) -> Self {
         Self {
             thread,
@@ -46,15 +47,15 @@ impl Turn {
             live: Mutex::new(Live::new(reply)),
             changed: watch::Sender::new(0),
             stop: watch::Sender::new(false),
-            input: Mutex::new(Some(input)),
+            sent: Mutex::new(Some(sent)),
             settling: AsyncMutex::new(false),
         }
     }
 
-    /// What its run is told; once.
-    pub(super) fn take_input(&self) -> Option<TurnInput> {
-        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
-        input.take()
+    /// What was sent; once. Who watches the turn has it for longer than its files may be.
+    pub(super) fn take_sent(&self) -> Option<NewTurn> {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        sent.take()
     }
 
     pub(super) fn live(&self) -> MutexGuard<'_, Live> {

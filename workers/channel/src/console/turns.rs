@@ -8,12 +8,12 @@ use super::keeper::Keeper;
 use super::live::{Live, shown};
 use super::turn::{Turn, message, now};
 use super::uploads::Uploads;
-use crate::runs::{ActiveRun, Failure, Runs, StartError, Step, Wish};
+use crate::runs::{ActiveRun, Early, Failure, Runs, StartError, Step, Wish};
 use ipc_proto::chat::ChatMessage;
 use ipc_proto::console::{
     Ask, Attachment, Author, Begun, MAX_QUEUED, Message, Standing, ThreadView,
 };
-use ipc_proto::edges::control::Trigger;
+use ipc_proto::edges::control::{Trigger, TurnInput};
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::{ConversationId, RunId};
 use std::collections::{HashMap, VecDeque};
@@ -39,6 +39,8 @@ pub struct Turns {
     queues: Mutex<HashMap<String, VecDeque<Arc<Turn>>>>,
     /// Entering a turn asks the store; the order there is to be the order here.
     entering: AsyncMutex<()>,
+    /// With its files as text, a message takes three times their size until its run has it.
+    starting: AsyncMutex<()>,
     at_work: watch::Sender<usize>,
     /// Another worker takes over; what is under way here ends here.
     leaving: AtomicBool,
@@ -60,6 +62,7 @@ impl Turns {
             hints,
             queues: Mutex::default(),
             entering: AsyncMutex::default(),
+            starting: AsyncMutex::default(),
             at_work: watch::Sender::new(0),
             leaving: AtomicBool::new(false),
         })
@@ -105,7 +108,7 @@ impl Turns {
     async fn enter(
         self: &Arc<Self>,
         thread: String,
-        new: NewTurn,
+        mut new: NewTurn,
         uploads: &Mutex<Uploads>,
     ) -> Result<(Message, Message), ApiError> {
         let _one_at_a_time = self.entering.lock().await;
@@ -114,19 +117,12 @@ impl Turns {
             let message = "20 messages wait in this thread already. Wait for an answer.";
             return Err(ApiError::new(409, "queue_full", message));
         }
-        let NewTurn {
-            text,
-            files,
-            replaces,
-            model,
-            effort,
-            context,
-        } = new;
-        let attachments: Vec<Attachment> = files.iter().map(|(about, _)| about.clone()).collect();
+        let attachments = new.files.iter().map(|(about, _)| about.clone());
+        let attachments: Vec<Attachment> = attachments.collect();
         let ids: Vec<String> = attachments.iter().map(|file| file.id.clone()).collect();
         let user = Message {
             attachments,
-            ..message(Author::User, text.clone(), Standing::Succeeded)
+            ..message(Author::User, new.text.clone(), Standing::Succeeded)
         };
         let standing = match before {
             0 => Standing::Running,
@@ -139,16 +135,14 @@ impl Turns {
                 thread: thread.clone(),
                 user: Box::new(user.clone()),
                 reply: Box::new(reply.clone()),
-                replaces,
+                replaces: new.replaces.take(),
             })
             .await?;
         uploads
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .used(&ids);
-        let input = input(context, text, files, model, effort);
-        let branch = begun.branch;
-        let turn = Turn::new(thread.clone(), &user, reply.clone(), branch, input);
+        let turn = Turn::new(thread.clone(), &user, reply.clone(), begun.branch, new);
         let first = {
             let mut queues = self.queues();
             let queue = queues.entry(thread.clone()).or_default();
@@ -254,7 +248,7 @@ impl Turns {
 
     async fn note(&self, turn: &Turn) {
         let settling = turn.settling.lock().await;
-        let message = Box::new(turn.live().message().clone());
+        let message = Box::new(turn.live().noted());
         if *settling || message.run_id.is_none() || !message.status.is_open() {
             return;
         }
@@ -298,13 +292,13 @@ impl Turns {
             }
             self.tell(&turn.thread);
         }
-        match self.wish(turn).await {
-            Ok(wish) => self.follow(turn, wish).await,
+        match self.begin(turn).await {
+            Ok(run) => self.follow(turn, run).await,
             Err(failure) => turn.change(|live| live.fail(failure, now())),
         }
     }
 
-    async fn wish(&self, turn: &Turn) -> Result<Wish, Failure> {
+    async fn begin(&self, turn: &Turn) -> Result<ActiveRun, Failure> {
         let name = match turn.branch {
             0 => format!("web:{}", turn.thread),
             branch => format!("web:{}:{branch}", turn.thread),
@@ -312,19 +306,33 @@ impl Turns {
         let parse = |name: &str| {
             ConversationId::parse(name).map_err(|e| Failure::new("invalid_request", e.to_string()))
         };
-        let input = turn.take_input();
-        let mut input = input.ok_or_else(|| Failure::new("internal", "The message is gone."))?;
-        if turn.branch > 0 {
-            input.preceding = self.preceding(turn).await;
-        }
-        Ok(Wish {
-            conversation: parse(&name)?,
-            delivery: Some(parse(&format!("web:{}", turn.thread))?),
+        let (conversation, delivery) = (parse(&name)?, parse(&format!("web:{}", turn.thread))?);
+        let preceding = match turn.branch {
+            0 => vec![],
+            _ => self.preceding(turn).await,
+        };
+        let _one_at_a_time = self.starting.lock().await;
+        let sent = turn.take_sent();
+        let sent = sent.ok_or_else(|| Failure::new("internal", "The message is gone."))?;
+        let wish = Wish {
+            conversation,
+            delivery: Some(delivery),
             trigger: Trigger {
                 source: "console".to_owned(),
                 detail: None,
             },
-            input,
+            input: TurnInput {
+                preceding,
+                ..input(sent)
+            },
+        };
+        let started = ActiveRun::start(self.runs.clone(), wish).await;
+        started.map_err(|error| match error {
+            StartError::Refused { code, message } => Failure::new(&code, message),
+            StartError::Unavailable(e) => {
+                tracing::warn!("a run was not started: {e}");
+                Failure::new("unavailable", "The daemon did not start the run.")
+            }
         })
     }
 
@@ -346,18 +354,7 @@ impl Turns {
         pairs(before.take_while(|message| message.id != turn.user))
     }
 
-    async fn follow(&self, turn: &Turn, wish: Wish) {
-        let mut run = match ActiveRun::start(self.runs.clone(), wish).await {
-            Ok(run) => run,
-            Err(StartError::Refused { code, message }) => {
-                return turn.change(|live| live.fail(Failure::new(&code, message), now()));
-            }
-            Err(StartError::Unavailable(e)) => {
-                tracing::warn!("a run was not started: {e}");
-                let failure = Failure::new("unavailable", "The daemon did not start the run.");
-                return turn.change(|live| live.fail(failure, now()));
-            }
-        };
+    async fn follow(&self, turn: &Turn, mut run: ActiveRun) {
         let id = run.id().clone();
         let mut stop = turn.stop.subscribe();
         let mut late: Option<Instant> = None;
@@ -385,7 +382,13 @@ impl Turns {
                         self.note(turn).await;
                     }
                 }
-                Some(Step::App(early)) => turn.change(|live| live.app(early)),
+                Some(Step::App(early)) => {
+                    let whole = matches!(early, Early::Whole(_));
+                    turn.change(|live| live.app(early));
+                    if whole && self.leaving.load(Ordering::Relaxed) {
+                        self.note(turn).await;
+                    }
+                }
                 Some(Step::Finished(done)) => {
                     return turn.change(|live| live.succeed(done, now()));
                 }
@@ -404,6 +407,8 @@ impl Turns {
     /// store does not take is told nevertheless, and offered until it is taken.
     async fn settle(&self, turn: &Turn) {
         *turn.settling.lock().await = true;
+        // Nobody is told any more.
+        drop(turn.take_sent());
         let mut message = turn.live().message().clone();
         let mut attempt = 1;
         let mut told = false;

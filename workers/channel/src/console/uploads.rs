@@ -10,7 +10,8 @@ use uuid::Uuid;
 
 /// Largest file in bytes.
 pub const MAX_FILE: u64 = 20 * 1024 * 1024;
-/// Bytes of all files that wait.
+/// Bytes of all files that wait, of everybody together: to be sent, and with sent messages for
+/// their runs to begin.
 pub const MAX_WAITING: u64 = 64 * 1024 * 1024;
 /// Files that wait.
 pub const MAX_FILES: usize = 256;
@@ -30,13 +31,23 @@ struct Upload {
     used: bool,
 }
 
+impl Upload {
+    /// A message waits with its bytes, or is just being taken: forgotten here, they would be memory
+    /// that nobody counts.
+    fn is_held(&self) -> bool {
+        let content = self.content.as_ref();
+        content.is_some_and(|(bytes, _)| Arc::strong_count(bytes) > 1)
+    }
+}
+
 /// The files that wait.
 #[derive(Debug, Default)]
 pub struct Uploads(BTreeMap<String, Upload>);
 
 impl Uploads {
     fn expire(&mut self, now: i64) {
-        self.0.retain(|_, upload| now - upload.at < KEPT_MS);
+        self.0
+            .retain(|_, upload| now - upload.at < KEPT_MS || upload.is_held());
     }
 
     fn bytes(&self) -> u64 {
@@ -72,7 +83,8 @@ impl Uploads {
         self.expire(now);
         // Those of sent messages make room first, the oldest before the others.
         while self.bytes() + bytes > MAX_WAITING || self.0.len() >= MAX_FILES {
-            let used = self.0.iter().filter(|(_, upload)| upload.used);
+            let used = self.0.iter();
+            let used = used.filter(|(_, upload)| upload.used && !upload.is_held());
             let Some(oldest) = used
                 .min_by_key(|(_, upload)| upload.at)
                 .map(|(id, _)| id.clone())
@@ -80,7 +92,8 @@ impl Uploads {
                 return Err(ApiError::new(
                     507,
                     "uploads_full",
-                    "Too many files wait to be sent. Send or remove some.",
+                    "Too many files wait to be sent, or with messages that wait. Send or remove some, or \
+                     wait for an answer.",
                 ));
             };
             self.0.remove(&oldest);
@@ -117,8 +130,12 @@ impl Uploads {
     /// Takes the content; gives what is known of the file, and its SHA-256 in hex.
     ///
     /// # Errors
-    /// 404, and 400 for another size than was announced.
-    pub fn fill(&mut self, id: &str, content: Vec<u8>) -> Result<(Attachment, String), ApiError> {
+    /// 404, 400 for another size than was announced, 409 once a message waits with it.
+    pub fn fill(
+        &mut self,
+        id: &str,
+        mut content: Vec<u8>,
+    ) -> Result<(Attachment, String), ApiError> {
         let upload = self
             .0
             .get_mut(id)
@@ -127,6 +144,12 @@ impl Uploads {
             let message = "The content has another size than was announced.";
             return Err(ApiError::new(400, "size_mismatch", message));
         }
+        if upload.is_held() {
+            let message = "The file was sent already. Attach it again to send another.";
+            return Err(ApiError::new(409, "upload_sent", message));
+        }
+        // It grew by doubling as it came.
+        content.shrink_to_fit();
         let digest = Sha256::digest(&content);
         let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
         upload.content = Some((Arc::new(content), hash.clone()));
@@ -160,7 +183,8 @@ impl Uploads {
 
     /// Forgets a file that no message has.
     pub fn remove(&mut self, id: &str) {
-        if self.0.get(id).is_some_and(|upload| !upload.used) {
+        let upload = self.0.get(id);
+        if upload.is_some_and(|upload| !upload.used && !upload.is_held()) {
             self.0.remove(id);
         }
     }
@@ -251,5 +275,38 @@ mod tests {
             many.announce("a", "", 0, 0).unwrap();
         }
         assert_eq!(code(many.announce("a", "", 0, 0)), "uploads_full");
+    }
+
+    #[test]
+    fn what_messages_wait_with_counts_until_their_runs_begin() {
+        let mut uploads = Uploads::default();
+        let add = |uploads: &mut Uploads, at| uploads.announce("a", "", MAX_FILE, at);
+        let ids: Vec<String> = (0..3).map(|at| add(&mut uploads, at).unwrap()).collect();
+        for id in &ids {
+            uploads.fill(id, vec![0; MAX_FILE as usize]).unwrap();
+        }
+        let waiting = uploads.take(&ids[..2]).unwrap();
+        // Just being taken, and taken: neither by hand, nor for another, nor by time.
+        uploads.remove(&ids[0]);
+        uploads.used(&ids);
+        add(&mut uploads, 4).unwrap();
+        assert!(uploads.announced(&ids[2]).is_err());
+        assert_eq!(code(add(&mut uploads, KEPT_MS + 1)), "uploads_full");
+        assert!(ids[..2].iter().all(|id| uploads.announced(id).is_ok()));
+        let other = vec![1; MAX_FILE as usize];
+        assert_eq!(code(uploads.fill(&ids[0], other)), "upload_sent");
+        drop(waiting);
+        assert!(add(&mut uploads, 5).is_ok());
+    }
+
+    #[test]
+    fn a_file_takes_no_more_than_its_bytes() {
+        let mut uploads = Uploads::default();
+        let id = uploads.announce("a", "", 3, 0).unwrap();
+        let mut content = Vec::with_capacity(4096);
+        content.extend_from_slice(b"abc");
+        uploads.fill(&id, content).unwrap();
+        let (_, bytes) = uploads.take(&[id]).unwrap().remove(0);
+        assert!(bytes.capacity() < 4096);
     }
 }
