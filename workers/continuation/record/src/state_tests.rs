@@ -614,6 +614,7 @@ fn event<'a>(kind: u8, payload: &'a Payload, hash: &'a str, until: Time) -> Even
         28 => Event::Cancel,
         29 => Event::Resolve(Resolution::Delivered { delivery_id: None }),
         30 => Event::Resolve(Resolution::DeadLettered),
+        31 => Event::Forged,
         _ => Event::Recover,
     }
 }
@@ -628,7 +629,6 @@ proptest! {
         mode in prop_oneof![Just(Mode::Reply), Just(Mode::NotifyIfActionable), Just(Mode::Capture), Just(Mode::Silent)],
         waits: bool,
     ) {
-        31 => Event::Forged,
         let mut record = claimed();
         record.mode = mode;
         if waits {

@@ -201,13 +201,13 @@ impl Bindings {
 
     /// Takes a run's capabilities back, gives it no more, and waits for the claims that were admitted before.
     pub(crate) async fn close(&self, run: &str) -> Vec<Arc<Binding>> {
+        self.tables().closed.enter(run);
         let bindings = self.of_run(run);
         for binding in &bindings {
             binding.close();
         }
         for binding in &bindings {
             binding.drained().await;
-        self.tables().closed.enter(run);
         }
         bindings
     }
@@ -291,12 +291,6 @@ mod tests {
         assert_eq!(bindings.close("run").await.len(), 1);
     }
 
-    #[tokio::test]
-    async fn runs_that_are_over_are_forgotten_and_a_stop_gives_out_no_more() {
-        let bindings = Bindings::default();
-        let held = bindings.issue(bound("over", "a"), &token(1)).unwrap();
-        bindings.forget("over");
-        assert!(held.admit().is_none());
     /// A server that is still being started when its run ends would have a capability that nobody takes back.
     #[tokio::test]
     async fn a_run_that_was_closed_is_given_no_other_capability() {
@@ -316,10 +310,36 @@ mod tests {
         bindings.issue(bound("new", "a"), &token(4)).unwrap();
     }
 
+    #[tokio::test]
+    async fn runs_that_are_over_are_forgotten_and_a_stop_gives_out_no_more() {
+        let bindings = Bindings::default();
+        let held = bindings.issue(bound("over", "a"), &token(1)).unwrap();
+        bindings.forget("over");
+        assert!(held.admit().is_none());
         assert!(bindings.of_run("over").is_empty());
         bindings.issue(bound("going", "a"), &token(2)).unwrap();
         assert_eq!(bindings.stop().await, ["going"]);
         assert!(bindings.find(token(2).as_str()).is_none());
         assert!(bindings.issue(bound("new", "a"), &token(3)).is_none());
+    }
+
+    #[test]
+    fn a_host_that_forgets_to_close_gets_65_536_capabilities_and_no_more() {
+        let bindings = Bindings::default();
+        let token = |number: u64| {
+            let mut bytes = [0; 24];
+            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            Token::claim(&bytes)
+        };
+        for number in 0..65_536 {
+            let run = format!("run-{}", number / 2);
+            assert!(bindings.issue(bound(&run, "a"), &token(number)).is_some());
+        }
+        assert!(bindings.issue(bound("more", "a"), &token(65_536)).is_none());
+        bindings.forget("run-7");
+        for (number, given) in [(65_536, true), (65_537, true), (65_538, false)] {
+            let issued = bindings.issue(bound("more", "a"), &token(number));
+            assert_eq!(issued.is_some(), given, "{number}");
+        }
     }
 }

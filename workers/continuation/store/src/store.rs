@@ -188,7 +188,7 @@ impl<F: Fs> Store<F> {
     }
 
     /// Pending records that an earlier process had under way: leased, synthesizing, given to a
-    /// channel, or their turn not committed.
+    /// channel, or their turn not committed; and those that are to wait for longer than this.
     #[must_use]
     pub fn interrupted(&self, longest: Time) -> Vec<String> {
         texts(&self.shared().state().index.interrupted(longest))
