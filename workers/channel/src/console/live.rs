@@ -97,6 +97,15 @@ impl Live {
         &self.message
     }
 
+    /// The answer as another worker of this console finds it while it is written here: with the apps
+    /// that are there already, for its pages ask that one for them.
+    #[must_use]
+    pub fn noted(&self) -> Message {
+        let mut message = self.message.clone();
+        message.parts.extend(self.views.whole().cloned());
+        message
+    }
+
     /// Number of the latest frame.
     #[must_use]
     pub fn last(&self) -> u64 {

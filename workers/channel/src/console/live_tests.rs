@@ -232,6 +232,8 @@ fn an_app_is_told_as_soon_as_it_is_there_and_again_to_a_page_that_comes_late() {
         assert_eq!(live.find_app("b"), Some(&apps[1]));
         // Nothing of it is kept with an answer that is not whole.
         assert!(live.message().parts.is_empty());
+        // But where another worker takes over meanwhile, it finds them.
+        assert_eq!(live.noted().parts, apps);
         let piece = "x".repeat(64 << 10);
         for _ in 0..=LOG_BYTES / piece.len() {
             live.event(

@@ -128,6 +128,12 @@ impl Views {
         self.0.iter().map(|view| &view.part)
     }
 
+    /// Those of calls that have a result.
+    pub fn whole(&self) -> impl Iterator<Item = &ReplyPart> {
+        let whole = self.0.iter().filter(|view| view.stage == Stage::Whole);
+        whole.map(|view| &view.part)
+    }
+
     /// The answer has ended.
     pub fn clear(&mut self) {
         self.0.clear();
