@@ -6,7 +6,7 @@
 mod channels;
 mod servers;
 
-pub(crate) use channels::{channel_secrets, has_webhook_keys};
+pub(crate) use channels::{channel_secrets, given_to_endpoints, has_webhook_keys};
 pub(crate) use servers::{has_http_servers, shows_apps};
 
 use channels::{MAX_ENDPOINT_KEYS, console, offered, openai, reachable, webhook};

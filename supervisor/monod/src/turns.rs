@@ -2,6 +2,7 @@
 
 use crate::admission::Outcome;
 use crate::capacity::admit_run;
+use crate::compose::given_to_endpoints;
 use crate::counters::{Outcome as Ended, Reason};
 use crate::ends::told;
 use crate::input::{Input, ProcessId};
@@ -14,6 +15,7 @@ use crate::supervisor::{Supervisor, printable};
 use ipc_proto::channel::Fault;
 use ipc_proto::edges::control::{EdgeName, Peer, Refusal, RunScope, RunStatus, StartRun, ToWorker};
 use ipc_proto::edges::store::Request;
+use ipc_proto::rooms::source_of;
 use ipc_proto::{Body, Role, RunId};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -40,12 +42,13 @@ impl Supervisor {
         &mut self,
         channel: ProcessId,
         request: u64,
-        start: StartRun,
+        mut start: StartRun,
         mut fds: VecDeque<OwnedFd>,
     ) {
         let Some(role) = self.processes.get(&channel).map(|p| p.role) else {
             return;
         };
+        start.trigger.source = source_of(role, start.trigger.source);
         let input = (start.input.clone(), fds.pop_front());
         let answer = match self.accept_run(Origin::Channel(channel, role), start, input) {
             Ok((run, events)) => (ToWorker::RunStarted { run }, vec![events]),
@@ -88,6 +91,14 @@ impl Supervisor {
                 "shutting_down",
                 "the daemon is stopping; try again later",
             ));
+        }
+        if let Origin::Channel(_, role) = origin {
+            let given = given_to_endpoints(&self.config);
+            let mut names = [&start.conversation, &start.delivery].into_iter();
+            if !names.all(|name| given.channel_may_name(role, name.as_str())) {
+                let message = "the conversation is one of another channel or endpoint";
+                return Err(Fault::new("invalid_request", message));
+            }
         }
         let runs = self.runs.values();
         let runs = runs.map(|run| (run.origin, run.input_bytes()));

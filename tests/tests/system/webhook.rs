@@ -551,6 +551,63 @@ fn an_endpoint_has_settings_and_keys_of_its_own() {
     assert!(verified(&receiver.next().unwrap(), SECRET).is_some());
 }
 
+/// A name that no channel makes belongs to who first uses it: another key of whatever channel gets no
+/// answer that could tell what was said there.
+#[test]
+fn a_conversation_goes_on_for_its_own_client_and_the_operator_alone() {
+    let model = Model::start().unwrap();
+    let webhook =
+        json!({ "endpoints": [{ "name": "ci", "path": "/webhook/ci", "apiKeyFile": "own.key" }] });
+    let setup = setup(&model, webhook);
+    setup.secret("own.key", "a-key-of-its-own").unwrap();
+    let daemon = setup.start().unwrap();
+    let api = |conversation: &str| {
+        let text = "the-word-is-teapot [[mock:text yes]]";
+        http::complete(&daemon.api().unwrap(), conversation, text).unwrap()
+    };
+    let asked = |conversation: &str| json!({ "text": "what is the word? [[mock:text no]]", "conversationId": conversation, "mode": "sync" });
+    let hook = |conversation: &str| invoke(&daemon, &asked(conversation));
+    let ci = |conversation: &str| {
+        let headers = bearer("a-key-of-its-own");
+        let answer = post_with(&daemon, "/webhook/ci", &headers, &asked(conversation));
+        (answer.status, answer.json().unwrap())
+    };
+    // Whose each is.
+    assert_eq!(api("chat").status, 200);
+    assert_eq!(hook("hook").0, 200);
+    assert_eq!(ci("ci").0, 200);
+    assert_eq!(
+        daemon.send("plan", "hello [[mock:text x]]").unwrap().code,
+        0
+    );
+    let requests = model.stats().requests;
+    for foreign in ["hook", "ci", "plan"] {
+        let refused = api(foreign);
+        assert_eq!(refused.status, 400, "{foreign}");
+        let error = &refused.json().unwrap()["error"];
+        assert_eq!(error["code"], "conversation_taken", "{foreign} {error}");
+    }
+    let refusals = [
+        hook("chat"),
+        hook("ci"),
+        hook("plan"),
+        ci("chat"),
+        ci("hook"),
+    ];
+    for (status, refused) in refusals {
+        assert_eq!(status, 500, "{refused}");
+        assert_eq!(refused["error"]["code"], "conversation_taken", "{refused}");
+    }
+    assert_eq!(model.stats().requests, requests, "no model was asked");
+    // They go on where they were, and the operator anywhere.
+    assert_eq!(api("chat").status, 200);
+    assert_eq!((hook("hook").0, ci("ci").0), (200, 200));
+    assert_eq!(daemon.send("chat", "and? [[mock:text x]]").unwrap().code, 0);
+    let told = model.last().unwrap().body.to_string();
+    assert!(told.contains("teapot"), "{told}");
+    assert_eq!(api("chat").status, 200);
+}
+
 #[test]
 fn off_loopback_the_channel_needs_a_key() {
     let mut setup = Setup::new().unwrap();

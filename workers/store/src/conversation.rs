@@ -4,6 +4,7 @@ use crate::error::StoreError;
 use crate::history::{self, Entry};
 use crate::retention::Limits;
 use ipc_proto::chat::ChatMessage;
+use ipc_proto::rooms::TERMINAL;
 use rusqlite::{OptionalExtension, Transaction, params};
 use std::path::PathBuf;
 
@@ -36,6 +37,28 @@ pub(crate) fn enter(tx: &Transaction<'_>, id: &str, now: i64) -> Result<i64, Sto
     )?
     .execute(params![key, new_epoch()])?;
     Ok(key)
+}
+
+/// Lets `source` go on in a conversation: who began it, and the operator. One that has no owner yet
+/// gets it; where runs of that name are still on record, their source, since their account is told.
+///
+/// # Errors
+/// [`StoreError::Taken`] for anyone else.
+pub(crate) fn claim(tx: &Transaction<'_>, key: i64, source: &str) -> Result<(), StoreError> {
+    let owner: Option<String> = tx
+        .prepare_cached(
+            "SELECT coalesce(owner, (SELECT source FROM runs WHERE conversation = c.id
+                 ORDER BY source = ?2, key DESC LIMIT 1))
+             FROM conversations AS c WHERE key = ?1",
+        )?
+        .query_row(params![key, TERMINAL], |row| row.get(0))?;
+    let owner = owner.unwrap_or_else(|| source.to_owned());
+    if owner != source && source != TERMINAL {
+        return Err(StoreError::Taken);
+    }
+    tx.prepare_cached("UPDATE conversations SET owner = ?2 WHERE key = ?1 AND owner IS NULL")?
+        .execute(params![key, owner])?;
+    Ok(())
 }
 
 /// Sets the dirty fence for `run` (facts 3.2): from here to its commit, what a provider remembers

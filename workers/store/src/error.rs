@@ -91,6 +91,9 @@ pub enum StoreError {
     /// Another turn of the conversation has not ended; worth another try.
     #[error("another turn of the conversation is running ({0})")]
     ConversationBusy(String),
+    /// Who asks is neither whose conversation it is nor the operator.
+    #[error("the conversation is another client's; choose another name")]
+    Taken,
     /// The first terminal state wins.
     #[error("run {run} has already ended as {status}")]
     Ended {

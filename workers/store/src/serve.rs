@@ -463,6 +463,7 @@ fn fault(error: &StoreError) -> Fault {
         StoreError::RunExists(_) | StoreError::Conflict(_) => "conflict",
         StoreError::Ended { .. } => "ended",
         StoreError::ConversationBusy(_) => "busy",
+        StoreError::Taken => "conversation_taken",
         StoreError::HistoryFull(_) => "history_full",
         StoreError::DiskFull => "disk_full",
         StoreError::NotThere(_) => "not_found",

@@ -42,7 +42,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::RunExists`], [`StoreError::ConversationBusy`] while another turn of the
-    /// conversation has not ended, and what every write may give.
+    /// conversation has not ended, [`StoreError::Taken`] in a conversation of somebody else's, and
+    /// what every write may give.
     pub fn begin_run(
         &mut self,
         scope: &RunScope,
@@ -58,6 +59,7 @@ impl Store {
         }
         retention::retire(&tx, &limits, now)?;
         let key = conversation::enter(&tx, scope.conversation.as_str(), now)?;
+        conversation::claim(&tx, key, &start.source)?;
         let session = conversation::fence(&tx, key, run, now)?;
         let detail = start
             .source_detail

@@ -68,7 +68,7 @@ pub(super) fn console(config: &Config) -> ConsoleSettings {
 }
 
 /// Conversations of webhook endpoints: no client of another door goes on in them.
-fn given_to_endpoints(config: &Config) -> Reserved {
+pub(crate) fn given_to_endpoints(config: &Config) -> Reserved {
     let webhook = &config.webhook;
     let endpoints = webhook.endpoints.iter().filter(|_| webhook.enabled);
     Reserved(

@@ -13,13 +13,14 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// Names of the attacks, in the order in which they are made.
-pub const NAMES: [&str; 7] = [
+pub const NAMES: [&str; 8] = [
     "cancel-of-a-run-that-is-not",
     "run-whose-input-is-a-pipe",
     "run-whose-input-can-still-change",
     "run-whose-input-did-not-come",
     "run-whose-input-is-a-file",
     "run-whose-input-is-no-json",
+    "run-in-a-conversation-of-the-console",
     "runs-without-end",
 ];
 
@@ -49,17 +50,22 @@ pub fn serve(session: &mut Session) -> Result<()> {
         reason: "attack".into(),
     };
     session.wire.tell(1, &cancel, &[])?;
-    report(&format!("over {} {}", NAMES[0], answer(session)?));
+    report(&format!("over {} {}", NAMES[0], answer(session)?.0));
     for (name, input, fd) in starts {
         let fds: Vec<_> = fd.iter().map(AsRawFd::as_raw_fd).collect();
-        session.wire.tell(2, &start(input), &fds)?;
-        report(&format!("over {name} {}", answer(session)?));
+        session.wire.tell(2, &start(OWN, input), &fds)?;
+        report(&format!("over {name} {}", answer(session)?.0));
     }
+    let foreign = start("web:attack", Body::Inline(b"{}".to_vec()));
+    session.wire.tell(2, &foreign, &[])?;
+    let (content, started) = answer(session)?;
+    let content = if started { "done" } else { content };
+    report(&format!("over {} {content}", NAMES[6]));
     let mut sent = 0;
     while sent < FLOOD {
         match session
             .wire
-            .tell(3 + sent, &start(Body::Inline(b"{".to_vec())), &[])?
+            .tell(3 + sent, &start(OWN, Body::Inline(b"{".to_vec())), &[])?
         {
             Said::Taken => sent += 1,
             Said::Full => session.wait_for_room()?,
@@ -72,13 +78,16 @@ pub fn serve(session: &mut Session) -> Result<()> {
     } else {
         "ended"
     };
-    report(&format!("over {} {content}", NAMES[6]));
+    report(&format!("over {} {content}", NAMES[7]));
     while session.answers_a_ping()? {}
     Ok(())
 }
 
-fn start(input: Body) -> FromWorker {
-    let conversation = || ConversationId::parse("attack:flood");
+/// A conversation that the channel's clients may name.
+const OWN: &str = "attack:flood";
+
+fn start(conversation: &str, input: Body) -> FromWorker {
+    let conversation = || ConversationId::parse(conversation);
     FromWorker::StartRun {
         start: StartRun {
             conversation: conversation().unwrap_or_else(|e| panic!("{e}")),
@@ -92,14 +101,12 @@ fn start(input: Body) -> FromWorker {
     }
 }
 
-fn answer(session: &mut Session) -> Result<&'static str> {
+/// What the supervisor does, and whether it has started a run.
+fn answer(session: &mut Session) -> Result<(&'static str, bool)> {
     Ok(match session.next_but_ping()? {
-        None => "ended",
-        Some((
-            _,
-            ToWorker::Done | ToWorker::RunStarted { .. } | ToWorker::RunRefused { .. },
-            _,
-        )) => "answered",
+        None => ("ended", false),
+        Some((_, ToWorker::RunStarted { .. }, _)) => ("answered", true),
+        Some((_, ToWorker::Done | ToWorker::RunRefused { .. }, _)) => ("answered", false),
         Some((_, other, _)) => bail!("{other:?}"),
     })
 }

@@ -184,7 +184,7 @@ pub(super) fn channel(programs: &Path) -> Result<Outcomes> {
             break sent.code == 0;
         }
     };
-    let last = found.get_mut(channel::NAMES[6]).context("no flood")?;
+    let last = found.get_mut(channel::NAMES[7]).context("no flood")?;
     if !answered {
         *last = Outcome::Odd("the_queue_stays_full".into());
     }

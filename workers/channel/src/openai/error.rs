@@ -217,7 +217,7 @@ impl From<Failure> for ApiError {
     fn from(failure: Failure) -> Self {
         let (status, kind) = match failure.kind.as_str() {
             _ if failure.cancelled => (CLIENT_CLOSED, "cancelled"),
-            "context_limit" => (400, "invalid_request_error"),
+            "context_limit" | "conversation_taken" => (400, "invalid_request_error"),
             "timeout" => (504, "provider_error"),
             "provider_unavailable_exhausted" => (503, "provider_error"),
             "provider_auth" | "overloaded" | "rate_limited" | "network" | "server_error" => {
@@ -295,6 +295,7 @@ mod tests {
             ("rate_limited", 502),
             ("timeout", 504),
             ("context_limit", 400),
+            ("conversation_taken", 400),
             ("worker_lost", 500),
             ("memory_limit", 500),
             ("internal", 500),

@@ -8,6 +8,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use uuid::Uuid;
 
+/// The channel as the source of runs.
+const SOURCE: &str = "webhook";
+/// Bytes of an endpoint's name that tell it from others there: the store takes 256 with the channel's.
+const MAX_NAME: usize = 240;
 /// Below the folder of an endpoint's path.
 const REQUESTS: &str = "/requests/";
 
@@ -62,6 +66,20 @@ impl Endpoints {
             }
         }
         Ok(Self { all, by_path })
+    }
+
+    /// The source of an endpoint's runs: conversations that callers name belong to those who hold the
+    /// same key. One that the endpoint was given is the configuration's, whatever keys there are.
+    #[must_use]
+    pub fn source(&self, index: usize) -> String {
+        let settings = &self.all[index].settings;
+        // The first one's key is the channel's.
+        if index > 0 && settings.bearer && settings.conversation.is_none() {
+            let name = &settings.name;
+            format!("{SOURCE}:{}", &name[..name.floor_char_boundary(MAX_NAME)])
+        } else {
+            SOURCE.to_owned()
+        }
     }
 
     /// One endpoint.
@@ -209,6 +227,30 @@ mod tests {
         assert_eq!(all.accepting("/x", &HeaderMap::new()), [2]);
         assert!(!all.all_protected());
         assert!(endpoints(&[("/a", Some("k"))]).all_protected());
+    }
+
+    #[test]
+    fn runs_of_one_key_have_one_source() {
+        let with = |path: &str, bearer, conversation: Option<&str>| {
+            let mut endpoint = endpoint(path, None);
+            endpoint.settings.bearer = bearer;
+            endpoint.settings.conversation = conversation.map(str::to_owned);
+            endpoint
+        };
+        let all = Endpoints::new(vec![
+            with("/webhook", true, None),
+            with("/shared", false, None),
+            with("/own", true, None),
+            with("/given", true, Some("deploys")),
+        ]);
+        let all = all.unwrap();
+        let sources: Vec<String> = (0..4).map(|index| all.source(index)).collect();
+        assert_eq!(sources, ["webhook", "webhook", "webhook:/own", "webhook"]);
+        let long = Endpoints::new(vec![
+            endpoint("/", None),
+            with(&format!("/{}", "é".repeat(127)), true, None),
+        ]);
+        assert!(long.unwrap().source(1).len() <= 256);
     }
 
     #[test]

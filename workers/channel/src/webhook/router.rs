@@ -308,7 +308,7 @@ async fn take(
             &record.conversation_id,
         ),
         trigger: Trigger {
-            source: "webhook".to_owned(),
+            source: webhook.endpoints.source(endpoint),
             detail: remote,
         },
         input: invocation.input,

@@ -1,5 +1,5 @@
 use crate::kit::*;
-use mono_store::{Limits, Store, migrate, place::Place};
+use mono_store::{Limits, Start, Store, StoreError, migrate, place::Place};
 use rusqlite::Connection;
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -98,6 +98,30 @@ fn every_earlier_schema_comes_up_to_date_with_its_data() {
     }
 }
 
+#[test]
+fn conversations_from_before_belong_to_the_client_that_used_them_last() {
+    let dir = state();
+    build(dir.path(), 6);
+    let db = raw(dir.path());
+    db.execute_batch(
+        "UPDATE runs SET status = 'succeeded', ended_at = 3000, source = 'openai' WHERE key = 1;
+         UPDATE runs SET status = 'succeeded', ended_at = 3000 WHERE key = 2;",
+    )
+    .unwrap();
+    drop(db);
+    let mut store = open(dir.path());
+    let mut begin = |source: &str| {
+        let start = Start {
+            source: source.into(),
+            ..start()
+        };
+        let begun = store.begin_run(&scope("r3", CONVERSATION), &start, 5000);
+        begun.map(|history| history.messages.len())
+    };
+    assert!(matches!(begin("webhook"), Err(StoreError::Taken)));
+    assert_eq!(begin("openai").unwrap(), 2);
+}
+
 /// A step that ran on somebody's database is history: a change of it would never run there.
 #[test]
 fn numbered_steps_are_never_edited() {
@@ -108,6 +132,7 @@ fn numbered_steps_are_never_edited() {
         "ec2bf5c837a4d2bc9d16913ebe3a7642a850260966d15cb45119ebc1a56890d6",
         "901680d5d27627dea58b239eb231c1549da393bf29dfb24363303ea4623f47c4",
         "0b5c0da3ad4c6718ed8e15c5a1362ff919d768596860f98381ef30dea6afad0d",
+        "2860df5d5aa1421abef78702291ab8adc587b27f4e40637d3386ae36171966c1",
     ];
     let found = migrate::STEPS.map(|step| hex::encode(Sha256::digest(step)));
     assert_eq!(found, known, "add a new step instead");

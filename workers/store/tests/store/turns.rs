@@ -1,6 +1,7 @@
 use crate::kit::*;
 use ipc_proto::chat::{ChatMessage, ChatRole};
-use mono_store::{Commitment, PROCESS_DEATH, Status, StoreError};
+use mono_store::{Commitment, PROCESS_DEATH, Start, Status, Store, StoreError};
+use std::path::Path;
 
 #[test]
 fn a_committed_turn_is_the_next_turns_history() {
@@ -112,6 +113,61 @@ fn the_first_terminal_state_wins() {
             assert_eq!(kept, if first == Status::Succeeded { 2 } else { 0 });
         }
     }
+}
+
+#[test]
+fn only_who_began_a_conversation_and_the_operator_go_on_in_it() {
+    let dir = state();
+    let mut store = open(dir.path());
+    let mut tried = 0;
+    let mut begin = |store: &mut Store, source: &str, of: &str| {
+        tried += 1;
+        let start = Start {
+            source: source.into(),
+            ..start()
+        };
+        let id = format!("r{tried}");
+        let begun = store.begin_run(&scope(&id, of), &start, 1000)?;
+        store.commit_run(&run(&id), &commit(pair("1")), 1000)?;
+        Ok::<_, StoreError>(begun.messages.len())
+    };
+    for (owner, others) in [
+        ("openai", ["webhook", "webhook:ci", "console"]),
+        ("webhook:ci", ["webhook", "webhook:ci2", "openai"]),
+        ("terminal", ["webhook", "console", "openai"]),
+    ] {
+        let of = format!("of {owner}");
+        assert_eq!(begin(&mut store, owner, &of).unwrap(), 0);
+        for other in others {
+            let refused = begin(&mut store, other, &of);
+            assert!(matches!(refused, Err(StoreError::Taken)), "{owner} {other}");
+        }
+        assert_eq!(begin(&mut store, "terminal", &of).unwrap(), 2);
+        assert_eq!(begin(&mut store, owner, &of).unwrap(), 4);
+    }
+    // A refused run leaves nothing.
+    assert!(store.show_run(&run("r2")).unwrap().is_none());
+    // An answer that was entered before any run belongs to nobody yet.
+    let delivered = pair("later");
+    let (key, of) = ("d1", conversation("later"));
+    store.append_history(&of, key, &delivered, 1000).unwrap();
+    assert_eq!(begin(&mut store, "openai", "later").unwrap(), 2);
+    assert!(begin(&mut store, "webhook", "later").is_err());
+    // What is still told of runs outlives their history, and so does whose they were.
+    let sql = "DELETE FROM conversations WHERE id = 'of openai'";
+    let mut store = changed(store, dir.path(), sql);
+    assert!(begin(&mut store, "webhook", "of openai").is_err());
+    assert_eq!(begin(&mut store, "openai", "of openai").unwrap(), 0);
+}
+
+/// The store again, after a change behind its back.
+fn changed(store: Store, dir: &Path, sql: &str) -> Store {
+    drop(store);
+    let db = raw(dir);
+    db.pragma_update(None, "foreign_keys", true).unwrap();
+    db.execute_batch(sql).unwrap();
+    drop(db);
+    open(dir)
 }
 
 #[test]
