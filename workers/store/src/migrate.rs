@@ -7,7 +7,7 @@ pub const APPLICATION_ID: i32 = 0x6d6e_7374;
 
 /// Every step in order; the number of a step is its position plus one, and a released step is
 /// never edited.
-pub const STEPS: [&str; 7] = [
+pub const STEPS: [&str; 8] = [
     include_str!("../migrations/0001_conversations_and_runs.sql"),
     include_str!("../migrations/0002_tool_calls.sql"),
     include_str!("../migrations/0003_provider_sessions.sql"),
@@ -15,6 +15,7 @@ pub const STEPS: [&str; 7] = [
     include_str!("../migrations/0005_letters.sql"),
     include_str!("../migrations/0006_console_weights.sql"),
     include_str!("../migrations/0007_owners.sql"),
+    include_str!("../migrations/0008_console_sums.sql"),
 ];
 
 /// The schema number of this build.

@@ -146,22 +146,13 @@ fn insert(
     }
 }
 
-/// Brings a thread's sum up to date, and refuses what would be too much in all.
-fn weigh(tx: &Transaction<'_>, thread: i64) -> Result<(), StoreError> {
-    tx.prepare_cached(
-        "UPDATE console_threads SET bytes = (SELECT coalesce(sum(bytes), 0)
-             FROM console_messages WHERE thread = ?1) WHERE key = ?1",
-    )?
-    .execute([thread])?;
-    Ok(())
-}
-
+/// Refuses what would be too much. The sums are the schema's: they follow every change of a message.
 fn refuse_when_full(tx: &Transaction<'_>, thread: i64) -> Result<(), StoreError> {
     let bytes: u64 = tx
         .prepare_cached("SELECT coalesce(sum(bytes), 0) FROM console_threads")?
         .query_row([], |row| row.get(0))?;
     let messages: u64 = tx
-        .prepare_cached("SELECT count(*) FROM console_messages WHERE thread = ?1")?
+        .prepare_cached("SELECT messages FROM console_threads WHERE key = ?1")?
         .query_row([thread], |row| row.get(0))?;
     if bytes > BYTES {
         return Err(StoreError::ConsoleFull("bytes"));
@@ -224,7 +215,6 @@ impl Store {
         }
         insert(&tx, key, user, lease)?;
         insert(&tx, key, reply, lease)?;
-        weigh(&tx, key)?;
         refuse_when_full(&tx, key)?;
         let fallback = match (title_of(&user.text), user.attachments.first()) {
             (title, Some(file)) if title.is_empty() => title_of(&file.name),
@@ -281,7 +271,6 @@ impl Store {
             message.text.len() + detail.len(),
             lease
         ])?;
-        weigh(&tx, thread)?;
         let ended = !message.status.is_open();
         let news = ended && Standing::parse(&was).is_some_and(Standing::is_open);
         tx.execute(
@@ -321,7 +310,6 @@ impl Store {
         }
         // It is whole: nobody holds it.
         insert(&tx, key, message, 0)?;
-        weigh(&tx, key)?;
         refuse_when_full(&tx, key)?;
         tx.execute(
             "UPDATE console_threads SET updated_at = ?2, unread = 1 WHERE key = ?1",
@@ -392,7 +380,8 @@ impl Store {
         Ok(Found { thread, message })
     }
 
-    /// Marks answers that nobody will finish as interrupted: those of one channel, or all of them.
+    /// Marks answers that nobody will finish as interrupted: those of one channel, or all of them. Apps
+    /// that one had so far go with their run.
     /// Returns how many.
     ///
     /// # Errors
@@ -401,9 +390,9 @@ impl Store {
         let failure = serde_json::json!({ "kind": "interrupted", "message": INTERRUPTED });
         let tx = self.write()?;
         let sql = "UPDATE console_messages SET status = 'interrupted',
-                 detail = json_set(detail, '$.failure', json(?1)),
-                 bytes = octet_length(text)
-                     + octet_length(json_set(detail, '$.failure', json(?1)))
+                 detail = json_set(detail, '$.failure', json(?1), '$.parts', json('[]')),
+                 bytes = octet_length(text) + octet_length(
+                     json_set(detail, '$.failure', json(?1), '$.parts', json('[]')))
              WHERE status IN ('queued', 'running') AND (?2 IS NULL OR lease = ?2)";
         let changed = tx.execute(sql, params![failure.to_string(), lease])?;
         tx.commit()?;

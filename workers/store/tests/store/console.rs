@@ -5,7 +5,9 @@ use ipc_proto::console::{
     ThreadView,
 };
 use mono_store::{Limits, Store, StoreError, console};
+use rusqlite::StatementStatus;
 use serde::de::DeserializeOwned;
+use std::path::Path;
 
 fn message(id: &str, role: Author, text: &str, status: Standing) -> Message {
     Message {
@@ -487,6 +489,42 @@ fn bounds_hold() {
 }
 
 #[test]
+fn threads_and_the_messages_of_one_are_bounded_in_number() {
+    let dir = state();
+    let mut store = open(dir.path());
+    new(&mut store, "t1", 1);
+    drop(store);
+    // Each by its own call would take minutes on a slow disk.
+    let raw = raw(dir.path());
+    let many = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1)";
+    let threads = "INSERT INTO console_threads (id, created_at, updated_at)
+                   SELECT 'many-' || i, 1, 1 FROM n";
+    raw.execute(&format!("{many} {threads}"), [4_998]).unwrap();
+    let messages = "INSERT INTO console_messages
+                    (thread, id, role, status, created_at, text, detail, bytes, lease)
+                    SELECT (SELECT key FROM console_threads WHERE id = 't1'),
+                           'm-' || i, 'user', 'succeeded', 1, 'x', '{}', 3, 0 FROM n";
+    raw.execute(&format!("{many} {messages}"), [9_998]).unwrap();
+    drop(raw);
+    let mut store = open(dir.path());
+    new(&mut store, "last", 1);
+    let full = tried::<Thread>(&mut store, Ask::NewThread { id: "more".into() }, 1);
+    assert!(
+        matches!(full, Err(StoreError::ConsoleFull("threads"))),
+        "{full:?}"
+    );
+    let begun =
+        |store: &mut Store, n| tried::<serde_json::Value>(store, begin("t1", n, "q", None), 2);
+    begun(&mut store, "1").unwrap();
+    let full = begun(&mut store, "2");
+    let of_this =
+        matches!(&full, Err(StoreError::ConsoleFull(what)) if what.contains("this thread"));
+    assert!(of_this, "{full:?}");
+    // Another thread has its own.
+    asked::<serde_json::Value>(&mut store, begin("last", "3", "q", None), 2);
+}
+
+#[test]
 fn the_console_never_fills_the_store() {
     let dir = state();
     let mut store = open(dir.path());
@@ -521,6 +559,28 @@ fn session(n: usize) -> Session {
         expires_at: 10_000,
         user_agent: "browser".into(),
     }
+}
+
+#[test]
+fn an_answer_that_is_interrupted_has_none_of_the_apps_that_it_had_so_far() {
+    let dir = state();
+    let mut store = open(dir.path());
+    new(&mut store, "t1", 1);
+    store.console(begin("t1", "1", "q", None), 7, 2).unwrap();
+    let app: ipc_proto::reply::ReplyPart = serde_json::from_value(serde_json::json!({
+        "type": "mcp_app", "id": "p", "invocationId": "i", "connectionId": "c", "serverName": "s",
+        "toolName": "t", "resourceUri": "ui://s/t", "mediaType": "text/html;profile=mcp-app",
+        "protocolVersion": "2026-01-26",
+    }))
+    .unwrap();
+    let mut half = reply("a1", "half", Standing::Running);
+    half.parts = vec![app.clone()];
+    store.console(Ask::Save { message: half }, 7, 3).unwrap();
+    let parts = |store: &mut Store| show(store, "t1").messages[1].parts.clone();
+    assert_eq!(parts(&mut store), [app]);
+    assert_eq!(store.interrupt_replies(Some(7)).unwrap(), 1);
+    assert!(parts(&mut store).is_empty());
+    assert!(show(&mut store, "t1").messages[1].failure.is_some());
 }
 
 #[test]
@@ -560,21 +620,85 @@ fn an_answer_that_was_taken_back_is_not_begun_by_who_did_not_know() {
     asked::<()>(&mut store, save("4", "", Standing::Running), 7);
 }
 
-#[test]
-fn a_thread_is_weighed_without_reading_its_texts() {
-    let dir = state();
-    let mut store = open(dir.path());
-    new(&mut store, "t", 1);
-    drop(store);
-    let plan: String = raw(dir.path())
-        .query_row(
-            "EXPLAIN QUERY PLAN SELECT coalesce(sum(bytes), 0) FROM console_messages
-             WHERE thread = 1",
-            [],
-            |row| row.get(3),
+/// What each thread is said to hold, and what its messages do.
+fn sums(dir: &Path) -> Vec<[(u64, u64); 2]> {
+    let db = raw(dir);
+    let mut statement = db
+        .prepare(
+            "SELECT t.bytes, t.messages, coalesce(sum(m.bytes), 0), count(m.key)
+             FROM console_threads AS t LEFT JOIN console_messages AS m ON m.thread = t.key
+             GROUP BY t.key ORDER BY t.key",
         )
         .unwrap();
-    assert!(plan.contains("COVERING INDEX"), "{plan}");
+    let rows = statement.query_map([], |row| {
+        Ok([(row.get(0)?, row.get(1)?), (row.get(2)?, row.get(3)?)])
+    });
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn what_a_thread_holds_follows_every_change_of_its_messages() {
+    let dir = state();
+    let mut store = open(dir.path());
+    for thread in ["t1", "t2", "t3"] {
+        new(&mut store, thread, 1);
+    }
+    for n in ["1", "2", "3"] {
+        asked::<Begun>(&mut store, begin("t1", n, "ask", None), 2);
+        let grown = save(n, &"x".repeat(100), Standing::Succeeded);
+        asked::<()>(&mut store, grown, 3);
+    }
+    asked::<()>(&mut store, save("3", "shorter", Standing::Succeeded), 4);
+    asked::<Begun>(&mut store, begin("t1", "4", "instead", Some("u2")), 5);
+    asked::<Begun>(&mut store, begin("t2", "5", "open", None), 6);
+    store.interrupt_replies(None).unwrap();
+    // A change that is refused is none.
+    let refused = tried::<()>(&mut store, begin("t1", "4", "again", None), 7);
+    assert!(refused.is_err());
+    asked::<Begun>(&mut store, begin("t3", "6", "gone", None), 8);
+    asked::<()>(&mut store, save("6", "", Standing::Failed), 8);
+    let id = "t3".to_owned();
+    asked::<()>(&mut store, Ask::RemoveThread { id }, 9);
+    drop(store);
+    let found = sums(dir.path());
+    assert_eq!(found.len(), 2);
+    for [said, held] in found {
+        assert_eq!(said, held);
+        assert!(held.0 > 0 && held.1 > 1);
+    }
+}
+
+/// To save a message is as much work in a long thread as in a short one.
+#[test]
+fn a_saved_message_does_not_read_the_others() {
+    let dir = state();
+    let mut store = open(dir.path());
+    new(&mut store, "short", 1);
+    new(&mut store, "long", 1);
+    asked::<Begun>(&mut store, begin("short", "s", "ask", None), 2);
+    for n in 0..500 {
+        let n = format!("l{n}");
+        asked::<Begun>(&mut store, begin("long", &n, "ask", None), 2);
+        asked::<()>(&mut store, save(&n, "", Standing::Failed), 2);
+    }
+    drop(store);
+    let db = raw(dir.path());
+    let steps = |message: &str| {
+        let mut statement = db
+            .prepare(
+                "UPDATE console_messages SET detail = '{ }', bytes = octet_length(text) + 3
+                 WHERE id = ?1",
+            )
+            .unwrap();
+        assert_eq!(statement.execute([message]).unwrap(), 1);
+        statement.get_status(StatementStatus::VmStep)
+    };
+    let (short, long) = (steps("as"), steps("al499"));
+    assert!(short > 0 && short == long, "{short} {long}");
+    drop(db);
+    for [said, held] in sums(dir.path()) {
+        assert_eq!(said, held);
+    }
 }
 
 #[test]

@@ -122,6 +122,31 @@ fn conversations_from_before_belong_to_the_client_that_used_them_last() {
     assert_eq!(begin("openai").unwrap(), 2);
 }
 
+#[test]
+fn threads_from_before_are_weighed_once() {
+    let dir = state();
+    build(dir.path(), 7);
+    let db = raw(dir.path());
+    db.execute_batch(
+        "INSERT INTO console_threads (key, id, created_at, updated_at, bytes) VALUES
+             (1, 't1', 1, 1, 77), (2, 't2', 1, 1, 0);
+         INSERT INTO console_messages (thread, id, role, status, created_at, text, detail, bytes, lease)
+             VALUES (1, 'm1', 'user', 'succeeded', 1, 'abc', '{}', 5, 0),
+                    (1, 'm2', 'assistant', 'succeeded', 1, 'd', '{}', 3, 0);",
+    )
+    .unwrap();
+    drop(db);
+    drop(open(dir.path()));
+    let weighed: Vec<(u64, u64)> = raw(dir.path())
+        .prepare("SELECT bytes, messages FROM console_threads ORDER BY key")
+        .unwrap()
+        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert_eq!(weighed, [(8, 2), (0, 0)]);
+}
+
 /// A step that ran on somebody's database is history: a change of it would never run there.
 #[test]
 fn numbered_steps_are_never_edited() {
@@ -133,6 +158,7 @@ fn numbered_steps_are_never_edited() {
         "901680d5d27627dea58b239eb231c1549da393bf29dfb24363303ea4623f47c4",
         "0b5c0da3ad4c6718ed8e15c5a1362ff919d768596860f98381ef30dea6afad0d",
         "2860df5d5aa1421abef78702291ab8adc587b27f4e40637d3386ae36171966c1",
+        "f64f28e0772b6e8c4926388049ebb3ee633d9be0090c54ca594cba65023e4222",
     ];
     let found = migrate::STEPS.map(|step| hex::encode(Sha256::digest(step)));
     assert_eq!(found, known, "add a new step instead");
