@@ -126,13 +126,16 @@ export class MockApps {
     if (definition !== undefined) definition.gone = true;
   }
 
-  /** The context of these views goes with a message. */
-  consume(views: unknown): void {
-    for (const id of Array.isArray(views) ? views : []) {
-      const view = this.views.get(String(id));
-      if (typeof view?.context === "string") this.sent.push(view.context);
-      if (view !== undefined) view.context = null;
+  /** The context of these views goes with a message; false when one has none. */
+  consume(views: unknown): boolean {
+    const named = (Array.isArray(views) ? views : []).map((id) => this.views.get(String(id)));
+    if (named.some((view) => typeof view?.context !== "string")) return false;
+    for (const view of named) {
+      if (view === undefined || view.context === null) continue;
+      this.sent.push(view.context);
+      view.context = null;
     }
+    return true;
   }
 
   proxy(response: ServerResponse): void {

@@ -453,6 +453,9 @@ export class Mock {
       if (found === undefined) throw new Refusal(404, "not_found", "There is no such upload.");
       return { id: found.id, name: found.name, mediaType: found.mediaType, bytes: found.bytes };
     });
+    if (!this.apps.consume(asked["apps"])) {
+      throw new Refusal(409, "app_context_gone", "What an app gave as context is no longer kept and was taken out. Send the message again.");
+    }
     const base = { parts: [], activity: [] };
     const message: Message = {
       ...base,
@@ -476,7 +479,6 @@ export class Mock {
     // Its work goes on when the turn is over.
     const work = /^background\b/.test(text) ? this.continuations.add("claimed", { taskKey: `work of ${id}`, createdAt: new Date().toISOString() }) : null;
     if (work !== null) this.continuations.records.unshift(...this.continuations.records.splice(-1));
-    this.apps.consume(asked["apps"]);
     const prompt = work === null ? text : `background ${work.continuationId}`;
     entry.replies.set(reply.id, { message: reply, prompt, frames: [], readers: new Set(), over: false, stop: null });
     if (!entry.thread.titleLocked && entry.thread.title === "") entry.thread.title = text.slice(0, 80);

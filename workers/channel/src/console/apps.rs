@@ -54,6 +54,30 @@ struct Contexts {
     order: u64,
 }
 
+impl Contexts {
+    fn insert(&mut self, view: String, kept: Kept) {
+        self.by_view.insert(view, kept);
+        if self.by_view.len() > MAX_KEPT {
+            let oldest = self.by_view.iter().min_by_key(|(_, kept)| kept.order);
+            if let Some(view) = oldest.map(|(view, _)| view.clone()) {
+                self.by_view.remove(&view);
+            }
+        }
+    }
+}
+
+/// Context that goes with a message: it is gone once the message is taken, and given back if it is not.
+#[derive(Debug, Default)]
+pub struct Taken(Vec<(String, Kept)>);
+
+impl Taken {
+    /// What the model is told.
+    #[must_use]
+    pub fn told(&self) -> Vec<String> {
+        self.0.iter().map(|(_, kept)| told_to_model(kept)).collect()
+    }
+}
+
 /// What the routes of apps need.
 #[derive(Debug)]
 pub struct Apps {
@@ -376,26 +400,41 @@ impl Apps {
             contexts.by_view.remove(view);
             return;
         }
-        contexts.by_view.insert(view.to_owned(), kept);
-        if contexts.by_view.len() > MAX_KEPT {
-            let oldest = contexts.by_view.iter().min_by_key(|(_, kept)| kept.order);
-            if let Some(view) = oldest.map(|(view, _)| view.clone()) {
-                contexts.by_view.remove(&view);
-            }
-        }
+        contexts.insert(view.to_owned(), kept);
     }
 
-    /// Takes the context of these views, for a message of this thread: what the model is told with
-    /// it. What belongs to another thread, or is no longer kept, is left out.
-    #[must_use]
-    pub fn take(&self, thread: &str, views: &[String]) -> Vec<String> {
+    /// Takes the context of these views, for a message of this thread: all of it, for the person has
+    /// seen it beside the message.
+    ///
+    /// # Errors
+    /// 409 `app_context_gone` when one is of another thread, or no longer kept; then all of it stays.
+    pub fn take(&self, thread: &str, views: &[String]) -> Result<Taken, ApiError> {
         let mut contexts = self.contexts();
-        let taken = views.iter().filter_map(|view| {
-            let own = contexts.by_view.get(view)?.thread == thread;
-            let kept = own.then(|| contexts.by_view.remove(view)).flatten()?;
-            Some(told_to_model(&kept))
-        });
-        taken.collect()
+        let here = |view: &String| {
+            let kept = contexts.by_view.get(view);
+            kept.is_some_and(|kept| kept.thread == thread)
+        };
+        if !views.iter().all(here) {
+            let message = "What an app gave as context is no longer kept and was taken out. \
+                           Send the message again.";
+            return Err(ApiError::new(409, "app_context_gone", message));
+        }
+        let taken = views.iter();
+        Ok(Taken(
+            taken
+                .filter_map(|view| contexts.by_view.remove_entry(view))
+                .collect(),
+        ))
+    }
+
+    /// The message was not taken. What a view has given since is newer.
+    pub fn give_back(&self, taken: Taken) {
+        let mut contexts = self.contexts();
+        for (view, kept) in taken.0 {
+            if !contexts.by_view.contains_key(&view) {
+                contexts.insert(view, kept);
+            }
+        }
     }
 }
 
@@ -502,16 +541,39 @@ mod tests {
         let apps = apps();
         apps.keep(&shown("t"), "v", "first");
         apps.keep(&shown("t"), "v", "second");
-        let views = ["v".to_owned(), "unknown".to_owned()];
-        assert!(apps.take("other", &views).is_empty());
-        let taken = apps.take("t", &views);
+        let own = ["v".to_owned()];
+        let both = ["v".to_owned(), "unknown".to_owned()];
+        for (thread, views) in [("other", &own[..]), ("t", &both)] {
+            let gone = apps.take(thread, views).map(|taken| taken.told());
+            let gone = gone.map_err(|e| (e.status, e.code.to_string()));
+            assert_eq!(gone, Err((409, "app_context_gone".to_owned())));
+        }
+        let taken = apps.take("t", &own).map(|taken| taken.told());
+        let taken = taken.unwrap_or_default();
         assert_eq!(taken.len(), 1);
         assert!(taken[0].contains("second") && !taken[0].contains("first"));
         assert!(taken[0].contains("clock/show"));
-        assert!(apps.take("t", &views).is_empty());
+        assert!(apps.take("t", &own).is_err());
         apps.keep(&shown("t"), "v", "x");
         apps.keep(&shown("t"), "v", "");
-        assert!(apps.take("t", &views).is_empty());
+        assert!(apps.take("t", &own).is_err());
+        assert!(apps.take("t", &[]).is_ok());
+    }
+
+    #[test]
+    fn context_of_a_message_that_is_not_taken_goes_with_the_next_one() {
+        let apps = apps();
+        let views = ["v".to_owned(), "w".to_owned()];
+        for view in &views {
+            apps.keep(&shown("t"), view, "first");
+        }
+        let taken = apps.take("t", &views).unwrap_or_default();
+        apps.keep(&shown("t"), "w", "second");
+        apps.give_back(taken);
+        let again = apps.take("t", &views).unwrap_or_default().told();
+        assert_eq!(again.len(), 2);
+        assert!(again[0].contains("first") && again[1].contains("second"));
+        assert!(apps.take("t", &views).is_err());
     }
 
     #[test]
@@ -521,7 +583,7 @@ mod tests {
             apps.keep(&shown("t"), &n.to_string(), "x");
         }
         assert_eq!(apps.contexts().by_view.len(), MAX_KEPT);
-        assert!(apps.take("t", &["0".to_owned()]).is_empty());
+        assert!(apps.take("t", &["0".to_owned()]).is_err());
     }
 
     #[test]

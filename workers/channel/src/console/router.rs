@@ -555,16 +555,21 @@ impl Console {
             let message = "The files of a message may have at most 22 MiB together.";
             return Err(ApiError::new(413, "attachments_too_large", message));
         }
+        let taken = self.apps.take(thread, &wish.apps)?;
         let new = NewTurn {
             text: wish.text,
             files,
             replaces: wish.replaces,
             model: wish.model,
             effort: wish.effort,
-            context: self.apps.take(thread, &wish.apps),
+            context: taken.told(),
         };
         let uploads = self.uploads.clone();
-        let (user, reply) = self.turns.start(thread.to_owned(), new, uploads).await?;
+        let started = self.turns.start(thread.to_owned(), new, uploads).await;
+        if started.is_err() {
+            self.apps.give_back(taken);
+        }
+        let (user, reply) = started?;
         let body = json!({ "message": shown(&user), "reply": shown(&reply) });
         Ok(answer(StatusCode::ACCEPTED, &body))
     }

@@ -1,9 +1,9 @@
 /** Where a message is written, with its files. */
 
 import { useEffect, useLayoutEffect, useRef, useState, type ReactNode, type RefObject } from "react";
-import { sentence } from "../api/client.ts";
+import { ApiError, sentence } from "../api/client.ts";
 import type { Attachment, Bootstrap, Turn } from "../api/types.ts";
-import { consumed, contexts } from "../state/appTexts.ts";
+import { consumed, contexts, forget } from "../state/appTexts.ts";
 import { notify } from "../state/notices.ts";
 import { Icon } from "../ui/Icon.tsx";
 import { count } from "../ui/format.ts";
@@ -97,6 +97,8 @@ export function Composer(props: ComposerProps): ReactNode {
       uploads.clear();
       if (draft !== undefined && initial === undefined) consumed(draft, views);
     } catch (error) {
+      // What is shown beside the message is what goes along.
+      if (error instanceof ApiError && error.code === "app_context_gone") views.forEach(forget);
       // Nothing that was written is lost.
       setText((since) => (since === "" ? text : `${text}\n${since}`));
       notify(sentence(error), "bad");

@@ -251,6 +251,32 @@ test("context is granted once, the last one counts, goes with the next message, 
   await console.close();
 });
 
+test("context that is no longer kept is taken out, and the message waits for that to be seen", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("forgotten", { html: PLAIN });
+  const { frame } = await openApp(console, "forgotten");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const given = frame.evaluate("ask('ui/update-model-context', { structuredContent: { page: 1 } })");
+  await decide(page, "Allow");
+  await given;
+  const note = page.getByRole("list", { name: "From apps" });
+  await note.getByText("Context from The forgotten").waitFor();
+  // As after another start of the console's worker.
+  for (const view of it.mock.apps.views.values()) view.context = null;
+  const [sent, told] = [await page.locator("article.user").count(), it.mock.apps.sent.length];
+  await console.field.fill("what do you see?");
+  await console.field.press("Enter");
+  await page.getByText("no longer kept and was taken out").waitFor();
+  await note.waitFor({ state: "detached" });
+  assert.equal(await console.field.inputValue(), "what do you see?");
+  assert.equal(await page.locator("article.user").count(), sent);
+  await console.field.press("Enter");
+  await page.locator("article.user").nth(sent).waitFor();
+  assert.equal(it.mock.apps.sent.length, told);
+  await console.close();
+});
+
 test("files are saved when a person wants them, from where they are kept", async () => {
   const console = await it.open();
   const { page } = console;
