@@ -131,11 +131,12 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
           setResting(true);
           setTimeout(() => setResting(false), REST_MS);
         },
+        lost: () => setConnected(false),
         busy: () => questions.get().length > 0,
       };
       const made: AppHost = new AppHost(element, frame, about, html, opened, page);
       host.current = made;
-      enter(opened.id, () => void made.close());
+      enter(opened.id, () => void made.close("crowded"));
       setState({ is: "open" });
     } catch (error) {
       undo();

@@ -45,10 +45,15 @@ export interface Page {
   height: (pixels: number) => void;
   mode: (mode: McpUiDisplayMode) => void;
   ready: () => void;
-  ended: (why: Ending | "closed") => void;
+  ended: (why: Ending | Closing) => void;
+  /** The server no longer knows the view, as after another start of its worker. */
+  lost: () => void;
   /** A dialog of any app is open: whatever would change the page around it waits. */
   busy: () => boolean;
 }
+
+/** Why a view is asked to end. */
+export type Closing = "closed" | "crowded";
 
 type Params = Record<string, unknown>;
 const NOTHING_CAME = "The call came to no result that could be shown.";
@@ -327,6 +332,7 @@ export class AppHost {
   private noteRefusal(method: string, params: Params, error: unknown): void {
     if (!(error instanceof ApiError)) return;
     if (error.code === "app_declined" || error.status < 400) return;
+    if (error.code === "app_forbidden" && this.record.draft !== true) this.page.lost();
     const name = method === "tools/call" && typeof params["name"] === "string" ? ` ${params["name"].slice(0, 128)}` : "";
     this.page.note({ kind: "refused", text: `${method}${name}: ${error.message}` });
   }
@@ -403,8 +409,8 @@ export class AppHost {
   }
 
   /** Asks the view to end, waits a little, and takes it away. */
-  close(): Promise<void> {
-    this.closing ??= this.teardown();
+  close(why: Closing = "closed"): Promise<void> {
+    this.closing ??= this.teardown(why);
     return this.closing;
   }
 
@@ -417,13 +423,13 @@ export class AppHost {
     void this.close();
   }
 
-  private async teardown(): Promise<void> {
+  private async teardown(why: Closing): Promise<void> {
     if (this.over) return;
     if (this.transport.ready) {
       // A refusal is an answer, and so is an app that doesn't know the request.
       await this.bridge.teardownResource({}, { timeout: TEARDOWN_MS }).catch(() => undefined);
     }
-    this.end("closed");
+    this.end(why);
   }
 
   /** Takes the view away at once. */
@@ -431,7 +437,7 @@ export class AppHost {
     this.end("closed");
   }
 
-  private end(why: Ending | "closed"): void {
+  private end(why: Ending | Closing): void {
     if (this.over) return;
     this.over = true;
     this.abort.abort();

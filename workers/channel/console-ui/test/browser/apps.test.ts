@@ -414,6 +414,7 @@ test("more than eight apps are not open at once", async () => {
   }
   // Those that make room have a moment for their last words.
   await page.locator(".app-place > iframe").nth(8).waitFor({ state: "detached" });
+  await page.getByText("The app was closed to make room for another one.").first().waitFor();
   await console.close();
 });
 
@@ -427,6 +428,20 @@ test("a connection that ends meanwhile is said so without a reload", async () =>
   for (const view of it.mock.apps.views.values()) it.mock.hint({ kind: "app", id: view.app.part.id });
   await card.getByText("no longer connected").waitFor();
   clean(console);
+  await console.close();
+});
+
+test("a view that the server no longer knows says that it is not connected", async () => {
+  const console = await it.open();
+  it.mock.apps.define("stale", { html: PLAIN, tools: { poll: () => ({ content: [] }) } });
+  const { card, frame } = await openApp(console, "stale");
+  await holds(frame, "globalThis.initialized !== undefined");
+  assert.equal(await card.getByText("no longer connected").count(), 0);
+  // As after another start of the worker that has the apps.
+  it.mock.apps.views.clear();
+  const answer = (await frame.evaluate("ask('tools/call', { name: 'poll' })")) as { error: { data: { code: string } } };
+  assert.equal(answer.error.data.code, "app_forbidden");
+  await card.getByText("no longer connected").waitFor();
   await console.close();
 });
 
