@@ -33,6 +33,8 @@ export interface AppDefinition {
   tools?: Record<string, (argumentsOf: Record<string, unknown>) => Result | Promise<Result>>;
   /** The app's connection is gone. */
   gone?: boolean;
+  /** How long its questions stand. */
+  stands?: number;
 }
 
 interface View {
@@ -256,7 +258,7 @@ export class MockApps {
       const id = randomUUID();
       view.waiting.set(id, { method, params, grant });
       const { text, truncated } = typeof shown === "string" ? { text: shown, truncated: false } : preview(shown);
-      const confirmation = { id, kind, server: view.app.part.serverName, preview: text, truncated, mayRemember: kind === "tool" || kind === "context", ...more };
+      const confirmation = { id, kind, server: view.app.part.serverName, preview: text, truncated, mayRemember: kind === "tool" || kind === "context", expiresInMs: definition.stands ?? 120_000, ...more };
       return { status: 409, body: { error: { code: "app_confirmation_required", message: "A person has to decide." }, confirmation } };
     };
     switch (method) {

@@ -169,6 +169,20 @@ test("nothing can be allowed by a click that was meant for something else", asyn
   await console.close();
 });
 
+test("a question that nobody answers is closed before the server forgets it", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("asking", { html: PLAIN, stands: 2500, tools: { poll: () => ({ content: [] }) } });
+  const { frame } = await openApp(console, "asking");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const call = frame.evaluate("ask('tools/call', { name: 'poll' })");
+  await page.getByRole("dialog", { name: "Let the app call a tool?" }).waitFor();
+  assert.equal(((await call) as { error: { data: { code: string } } }).error.data.code, "app_declined");
+  assert.equal(await page.getByRole("dialog").count(), 0);
+  await page.getByText("A question of the app The asking was closed: it was not answered in time.").waitFor();
+  await console.close();
+});
+
 test("links are https, shown whole, and opened without a way back", async () => {
   const console = await it.open();
   const { page } = console;
