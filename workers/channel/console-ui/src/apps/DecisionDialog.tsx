@@ -1,6 +1,6 @@
 /** A question that an app raised. Nothing is done until it is answered, and no is what is chosen. */
 
-import { useEffect, useRef, useState, type ReactNode } from "react";
+import { useEffect, useId, useRef, useState, type ReactNode } from "react";
 import type { Confirmation } from "../api/types.ts";
 import { Dialog } from "../ui/Dialog.tsx";
 import { size } from "../ui/format.ts";
@@ -28,6 +28,7 @@ export function DecisionDialog({ question }: { question: Question }): ReactNode 
   const { confirmation, app, answer } = question;
   const [armed, setArmed] = useState(false);
   const no = useRef<HTMLButtonElement>(null);
+  const what = useId();
   useEffect(() => {
     no.current?.focus();
     const timer = setTimeout(() => setArmed(true), ARMED_MS);
@@ -35,8 +36,8 @@ export function DecisionDialog({ question }: { question: Question }): ReactNode 
   }, []);
   const shown = cut(confirmation.preview);
   return (
-    <Dialog title={TITLES[confirmation.kind] ?? TITLES.tool} onClose={() => answer("deny")}>
-      <p>
+    <Dialog title={TITLES[confirmation.kind] ?? TITLES.tool} onClose={() => answer("deny")} about={what}>
+      <p id={what}>
         <What confirmation={confirmation} app={app} />
       </p>
       {confirmation.kind === "link" && confirmation.url !== undefined && (

@@ -8,11 +8,14 @@ export function Dialog({
   title,
   onClose,
   wide = false,
+  about,
   children,
 }: {
   title: ReactNode;
   onClose: () => void;
   wide?: boolean;
+  /** The id of what says more than the title: read out with it. */
+  about?: string;
   children: ReactNode;
 }): ReactNode {
   const dialog = useRef<HTMLDialogElement>(null);
@@ -31,6 +34,7 @@ export function Dialog({
       ref={dialog}
       className={wide ? "dialog wide" : "dialog"}
       aria-labelledby={id}
+      aria-describedby={about}
       onCancel={(event) => {
         event.preventDefault();
         onClose();

@@ -79,6 +79,9 @@ test("a tool is called once a person has allowed it, once or until the app close
   const text = await dialog.innerText();
   assert.match(text, /"page": 3/);
   assert.ok(text.includes("[redacted]") && !text.includes("abc"));
+  // Who asks, and for what, is read out with the title.
+  const about = await dialog.evaluate((element) => document.getElementById(element.getAttribute("aria-describedby") ?? "")?.textContent);
+  assert.match(about ?? "", /^The app The caller of the server mock wants to call poll with:$/);
   // The app and its header can be neither used nor reached.
   assert.ok(await card.locator(".app-place").evaluate((element) => (element as HTMLElement).inert));
   assert.ok(await card.locator(".app-head").evaluate((element) => (element as HTMLElement).inert));
