@@ -35,6 +35,12 @@ function watch(): void {
   addEventListener("pointerdown", used, true);
 }
 
+/** Somebody is in the middle of a text of the page. */
+export function writing(): boolean {
+  const at = document.activeElement;
+  return (at instanceof HTMLTextAreaElement || at instanceof HTMLInputElement) && at.value !== "";
+}
+
 /** Gives the focus back when the frame takes it; `stop` is called when it does so again and again. */
 export function guardFocus(frame: HTMLIFrameElement, stop: () => void): () => void {
   watch();

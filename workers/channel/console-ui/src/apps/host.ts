@@ -12,7 +12,7 @@ import { AppError } from "../api/apps.ts";
 import { ApiError } from "../api/client.ts";
 import type { AppRecord, Confirmation, Decision, FilePart } from "../api/types.ts";
 import type { AppFrame, Ending } from "./frame.ts";
-import { guardFocus } from "./focus.ts";
+import { guardFocus, writing } from "./focus.ts";
 import { INVALID_PARAMS, REFUSED, sendable } from "./gate.ts";
 import { embedded, FILES, head, linked, type HandedFile } from "./handed.ts";
 import { Height } from "./height.ts";
@@ -87,6 +87,8 @@ export class AppHost {
   private readonly closers: (() => void)[] = [];
   private mode: McpUiDisplayMode = "inline";
   private size: { width: number; height: number };
+  /** A person took it back into the thread, and may enlarge it again. */
+  private stays = false;
   /** What the arguments say so far, as long as they are not whole. */
   private soFar: Params | null = null;
   private inputSent = false;
@@ -276,12 +278,19 @@ export class AppHost {
     const declared = this.bridge.getAppCapabilities()?.availableDisplayModes;
     const known = MODES.find((own) => own === mode);
     if (known === undefined || (declared !== undefined && !declared.includes(known)) || this.page.busy()) return this.mode;
-    this.show(known);
+    // It would take the keyboard from who writes, and the page from who wants it back.
+    if (known === "fullscreen" && (this.stays || writing())) return this.mode;
+    this.display(known);
     return known;
   }
 
-  /** A mode that the person chose, or a view may have. */
+  /** A mode that the person chose. */
   show(mode: McpUiDisplayMode): void {
+    this.stays = mode === "inline";
+    this.display(mode);
+  }
+
+  private display(mode: McpUiDisplayMode): void {
     if (mode === this.mode || this.over) return;
     this.mode = mode;
     this.page.mode(mode);

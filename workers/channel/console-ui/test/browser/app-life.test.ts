@@ -34,6 +34,31 @@ test("a view is told of another width and another language, each alone", async (
   await console.close();
 });
 
+test("an app fills the page neither while somebody writes nor after it was taken back", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("filling", { html: PLAIN });
+  const { card, frame } = await openApp(console, "filling");
+  await holds(frame, "globalThis.initialized !== undefined");
+  const full = async (): Promise<string> => ((await frame.evaluate("ask('ui/request-display-mode', { mode: 'fullscreen' })")) as { result: { mode: string } }).result.mode;
+  await console.field.fill("my words");
+  assert.equal(await full(), "inline");
+  await page.keyboard.type(" go on");
+  assert.equal(await console.field.inputValue(), "my words go on");
+  await console.field.fill("");
+  assert.equal(await full(), "fullscreen");
+  const back = card.getByRole("button", { name: "Back to the thread" });
+  await back.waitFor();
+  await page.keyboard.press("Escape");
+  await back.waitFor({ state: "detached" });
+  for (let n = 0; n < 3; n += 1) assert.equal(await full(), "inline");
+  await card.getByRole("button", { name: "Enlarge" }).click();
+  await back.waitFor();
+  assert.equal(await full(), "fullscreen");
+  clean(console);
+  await console.close();
+});
+
 test("an app may ask to be closed, and is asked for its last words", async () => {
   const console = await it.open();
   it.mock.apps.define("tired", { html: app("answers['ui/resource-teardown'] = async () => { await ask('tools/list'); return {}; }; globalThis.initialized = await start();"), tools: { poll: () => ({ content: [] }) } });
