@@ -25,8 +25,30 @@ export interface Proposal {
   placed?: true;
 }
 
+/** A draft outlives a reload of the page; so does the word that it is an app's. */
+const KEY = "app-texts";
+
+function stored(): Proposal[] {
+  try {
+    const all: unknown = JSON.parse(sessionStorage.getItem(KEY) ?? "[]");
+    return Array.isArray(all) ? (all as Proposal[]) : [];
+  } catch {
+    // There is no storage, or what is there is none of ours.
+    return [];
+  }
+}
+
 export const contexts = new Store<KeptContext[]>([]);
-export const proposals = new Store<Proposal[]>([]);
+export const proposals = new Store<Proposal[]>(stored());
+proposals.subscribe(() => {
+  const placed = proposals.get().filter((one) => one.placed === true);
+  try {
+    if (placed.length === 0) sessionStorage.removeItem(KEY);
+    else sessionStorage.setItem(KEY, JSON.stringify(placed));
+  } catch {
+    // Storage is closed or full, and has no draft either.
+  }
+});
 
 /** The last one of a view counts. */
 export function keepContext(context: KeptContext): void {

@@ -243,6 +243,28 @@ test("a message of an app waits in the composer for a person", async () => {
   await console.close();
 });
 
+test("a draft that is an app's text says so after a reload, too", async () => {
+  const console = await it.open();
+  const { page } = console;
+  it.mock.apps.define("drafter", { html: PLAIN });
+  const { frame } = await openApp(console, "drafter");
+  await holds(frame, "globalThis.initialized !== undefined");
+  await page.evaluate("document.activeElement.blur()");
+  await frame.evaluate("ask('ui/message', { role: 'user', content: [{ type: 'text', text: 'buy now' }] })");
+  const note = page.getByRole("list", { name: "From apps" }).getByText("This text is from the app The drafter");
+  await note.waitFor();
+  await page.reload();
+  await note.waitFor();
+  assert.equal(await console.field.inputValue(), "buy now");
+  await console.field.fill("");
+  await note.waitFor({ state: "detached" });
+  await page.reload();
+  await console.field.waitFor();
+  assert.equal(await note.count(), 0);
+  clean(console);
+  await console.close();
+});
+
 test("context is granted once, the last one counts, goes with the next message, and ends with the app", async () => {
   const console = await it.open();
   const { page } = console;
