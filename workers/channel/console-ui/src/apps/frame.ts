@@ -7,6 +7,7 @@
 
 import type { Message } from "./gate.ts";
 import type { Wire } from "./transport.ts";
+import { STORM } from "./limits.ts";
 import { document as appDocument, innerPolicy, type Origins } from "./policy.ts";
 
 export const PROXY = "/api/v1/mcp-app-proxy";
@@ -51,6 +52,21 @@ function nonce(): string {
   return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
+/** How deep frames within frames are looked at. */
+const NESTED = 16;
+
+/** True for a window that is below another one. Whose parent a window has is told across origins. */
+function within(source: MessageEventSource | null, outer: Window | null): boolean {
+  if (outer === null || source === null || !("parent" in source)) return false;
+  let at: Window | null = source;
+  // One that is gone meanwhile has no parent.
+  for (let n = 0; n < NESTED && at !== null && at !== at.parent; n += 1) {
+    at = at.parent as Window | null;
+    if (at === outer) return true;
+  }
+  return false;
+}
+
 /** A frame in `place`. It loads at once, so that it is there when what it shows has been read. */
 export class AppFrame implements Wire {
   private readonly place: HTMLElement;
@@ -63,6 +79,8 @@ export class AppFrame implements Wire {
   private configured = false;
   private answered = true;
   private loads = 0;
+  /** What the app said to this window itself. */
+  private past = 0;
   private over = false;
 
   constructor(place: HTMLElement) {
@@ -155,8 +173,16 @@ export class AppFrame implements Wire {
     if (this.loads > 1) this.end("proxy_gone");
   };
 
+  /** Past its proxy an app has nothing to say, and none of it is read. One that goes on is stopped. */
+  private strayed(source: MessageEventSource | null): void {
+    if (!within(source, this.frame.contentWindow)) return;
+    this.past += 1;
+    if (this.past === STORM) this.end("storm");
+  }
+
   private readonly heard = (event: MessageEvent): void => {
-    if (event.source !== this.frame.contentWindow || event.origin !== "null") return;
+    if (event.source !== this.frame.contentWindow) return this.strayed(event.source);
+    if (event.origin !== "null") return;
     const data = event.data as (FromProxy & { method?: unknown }) | null;
     if (typeof data !== "object" || data === null) return;
     if (!this.configured) {

@@ -97,11 +97,14 @@ export function innerPolicy(given: Origins): string {
 
 /**
  * Runs before anything of the app's. It says when the document is being left and what its policy
- * blocked. An app can say both as well; it comes to an end, or to a line beside it.
+ * blocked. An app can say both as well; it comes to an end, or to a line beside it. And it hears the
+ * proxy, and frames of the app's own, for any other window of the page may speak to this one, too.
  */
 const GUARD =
   'const p=parent,s=p.postMessage.bind(p);addEventListener("pagehide",()=>s("mono-app-leaving","*"));' +
-  'document.addEventListener("securitypolicyviolation",e=>s({monoAppBlocked:[e.effectiveDirective,e.blockedURI]},"*"))';
+  'document.addEventListener("securitypolicyviolation",e=>s({monoAppBlocked:[e.effectiveDirective,e.blockedURI]},"*"));' +
+  'addEventListener("message",e=>{let w=e.source;if(!w||w===p||!("parent" in w))return;' +
+  'while(w&&w!==self&&w!==w.parent)w=w.parent;if(w!==self)e.stopImmediatePropagation()},true)';
 /**
  * A document without an address of its own resolves `#part` against the proxy's, and following such a
  * link would be leaving, as saving by a link would.

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { attack, control, LEAVING, QUIET } from "../apps/hostile.ts";
 import { Listener } from "../apps/listener.ts";
-import { appFrames, askForApp, holds, openApp } from "../apps/open.ts";
+import { appFrames, askForApp, frameOf, holds, openApp } from "../apps/open.ts";
 import { app, PLAIN } from "../apps/view.ts";
 import { launch, PATIENCE_MS, type Console } from "../page.ts";
 import { document as appDocument, innerPolicy } from "../../src/apps/policy.ts";
@@ -254,6 +254,43 @@ test("storms of messages and sizes, and an endless loop, don't hold the console 
   it.mock.apps.define("plain", { html: PLAIN });
   const next = await askForApp(console, "plain");
   await next.and(console.page.locator("[data-ready]")).waitFor();
+  await console.close();
+});
+
+test("an app that talks past its proxy is stopped, and the console goes on", async () => {
+  const console = await it.open();
+  it.mock.apps.define("past", { html: app("await start(); globalThis.going = true; const text = 'x'.repeat(500); setInterval(() => { for (let i = 0; i < 200; i += 1) top.postMessage({ jsonrpc: '2.0', method: 'ping', text }, '*'); }, 5)") });
+  const card = await askForApp(console, "past");
+  await card.getByText("it sent too many messages").waitFor();
+  await alive(console);
+  await console.close();
+});
+
+test("no other app speaks to an app, and frames of its own do", async () => {
+  const console = await it.open();
+  it.mock.apps.define("victim", {
+    html: app(`globalThis.initialized = await start();
+      const child = Object.assign(document.createElement("iframe"), { srcdoc: "<script>parent.postMessage({ from: 'child' }, '*')</" + "script>" });
+      document.body.append(child);`),
+  });
+  it.mock.apps.define("neighbour", {
+    html: app(`await start();
+      globalThis.speak = () => { let n = 0; for (let i = 0; i < top.length; i += 1) { const other = top.frames[i].frames[0]; if (other === self) continue; n += 1;
+        other.postMessage({ from: "neighbour" }, "*"); other.postMessage({ jsonrpc: "2.0", method: "ui/notifications/tool-result", params: { content: [], structuredContent: { from: "neighbour" } } }, "*"); } return n; };`),
+  });
+  await console.ask("app victim neighbour");
+  const [victim, neighbour] = ["victim", "neighbour"].map((name) => console.answer.getByRole("article", { name: `App The ${name}` }));
+  assert.ok(victim !== undefined && neighbour !== undefined);
+  await neighbour.scrollIntoViewIfNeeded();
+  const other = await frameOf(neighbour);
+  await holds(other, "globalThis.speak !== undefined");
+  await victim.scrollIntoViewIfNeeded();
+  const frame = await frameOf(victim);
+  await holds(frame, "heard.some((m) => m.from === 'child')");
+  assert.equal(await other.evaluate("speak()"), 1);
+  await settle(console.page);
+  assert.equal(await frame.evaluate("JSON.stringify(heard).includes('neighbour')"), false);
+  assert.deepEqual(((await frame.evaluate("ask('ping')")) as { result: object }).result, {});
   await console.close();
 });
 
