@@ -123,7 +123,7 @@ impl Redactor {
     }
 
     fn text(&mut self, text: String) -> String {
-        if is_data_address(&text) {
+        if is_data_address(&text) && (self.egress || is_media_address(&text)) {
             return self.media(text);
         }
         let Some((set, each, query)) = RULES.as_ref() else {
@@ -165,10 +165,27 @@ fn is_media_block(fields: &Map<String, Value>) -> bool {
         || (text("blob").is_some() && text("uri").is_some())
 }
 
+/// An address that is its own content. Lines of text that begin so have a blank there.
 fn is_data_address(text: &str) -> bool {
-    text.get(..5)
-        .is_some_and(|head| head.eq_ignore_ascii_case("data:"))
-        && text.get(..256).unwrap_or(text).contains(',')
+    head_of(text).is_some_and(|head| !head.contains(char::is_whitespace))
+}
+
+/// One whose content is no text.
+fn is_media_address(text: &str) -> bool {
+    let kinds = ["image/", "audio/", "video/", "font/"];
+    let is = |head: &str, kind: &str| {
+        let start = head.get(..kind.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(kind))
+    };
+    head_of(text).is_some_and(|head| kinds.iter().any(|kind| is(head, kind)))
+}
+
+/// What stands between `data:` and the comma before the content.
+fn head_of(text: &str) -> Option<&str> {
+    let scheme = text.get(..5)?;
+    let rest = &text[5..text.floor_char_boundary(256)];
+    let head = rest.split_once(',').map(|(head, _)| head);
+    head.filter(|_| scheme.eq_ignore_ascii_case("data:"))
 }
 
 #[cfg(test)]
@@ -247,6 +264,29 @@ mod tests {
         assert_eq!(masked["content"][0]["data"], MEDIA);
         assert_eq!(masked["src"], MEDIA);
         assert_eq!(masked["resource"]["blob"], MEDIA);
+    }
+
+    #[test]
+    fn text_that_looks_like_an_address_of_media_is_read() {
+        let key = "ghp_abcdefghijklmnopqrstuvwxyz0123";
+        for text in [
+            format!("data: {{\"ok\":1,\"key\":\"{key}\"}}"),
+            format!("data:,{key} "),
+            format!("data:text/plain,{key} "),
+            format!("data:application/json,\"{key}\""),
+        ] {
+            let (value, changed) = redact(json!(text), false);
+            assert!(changed && !value.to_string().contains(key), "{value}");
+            let (value, changed) = redact(json!(text), true);
+            assert!(changed && !value.to_string().contains(key), "{value}");
+        }
+        // A line of a stream is no media.
+        let line = json!("data: {\"a\":1,\"b\":2}");
+        assert_eq!(redact(line.clone(), true), (line, false));
+        let picture = json!("DATA:Image/svg+xml;utf8,<svg/>");
+        assert_eq!(redact(picture.clone(), false), (picture.clone(), false));
+        assert_eq!(redact(picture, true), (json!(MEDIA), true));
+        assert_eq!(redact(json!("data:"), true), (json!("data:"), false));
     }
 
     #[test]
