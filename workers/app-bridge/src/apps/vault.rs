@@ -442,8 +442,12 @@ impl Vault {
         let books = self.books();
         let owner = books.owners.get(id).ok_or(VaultError::Missing)?;
         if owner.card.expires_at <= now {
+            // What it has under way still owes an entry.
+            let busy = owner.under_way > 0;
             drop(books);
-            self.remove(id);
+            if !busy {
+                self.remove(id);
+            }
             return Err(VaultError::Expired);
         }
         self.folder_of(owner)

@@ -197,6 +197,23 @@ fn expiry_is_enforced_on_every_read() {
 }
 
 #[test]
+fn what_expires_in_the_middle_of_an_action_goes_when_that_is_over() {
+    let temp = tempfile::tempdir().unwrap();
+    let vault = Arc::new(Vault::open(folder(temp.path()), 1_000).unwrap());
+    publish(&vault, 1);
+    let (call, confirmed) = (Method::Call, Phase::Confirmed);
+    let now = Timestamp::UNIX_EPOCH;
+    let ticket = vault
+        .begin(&id(1), call, confirmed, now, &|_| true)
+        .unwrap();
+    let expired = |vault: &Vault| matches!(vault.state(&id(1), 2_000), Err(VaultError::Expired));
+    assert!(expired(&vault));
+    ticket.complete(now).unwrap();
+    assert_eq!(vault.log(&id(1)).unwrap().len(), 2);
+    assert!(expired(&vault) && vault.card(&id(1)).is_none());
+}
+
+#[test]
 fn payloads_leave_the_reserve_alone_and_the_next_one_fails_alone() {
     let temp = tempfile::tempdir().unwrap();
     let (ceiling, reserve) = (20_000, 4_000);
