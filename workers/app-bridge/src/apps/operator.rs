@@ -183,9 +183,11 @@ impl Desk {
             .card(id)
             .ok_or(VaultError::Missing)
             .map_err(|e| fault(&e))?;
-        // First what is under way, then what could begin.
+        // First what could begin, then what is under way: nothing begins in between. The latter also
+        // where the former can't be written down.
+        let closed = self.vault.close(id);
         locked(&self.views).close_all(id);
-        self.vault.close(id).map_err(|e| fault(&e))?;
+        closed.map_err(|e| fault(&e))?;
         security(&card, "stand-down", "allow", "");
         Ok(json!({ "closed": id }))
     }
