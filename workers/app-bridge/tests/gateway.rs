@@ -4,7 +4,10 @@
 #[path = "support/scripted.rs"]
 mod scripted;
 
-use ipc_proto::settings::{McpServerSettings, McpTransport};
+use ipc_proto::settings::{AppsSettings, McpServerSettings, McpTransport, ServerApps};
+use mono_app_bridge::apps::desk::Desk;
+use mono_app_bridge::apps::folder::Folder;
+use mono_app_bridge::apps::vault::Vault;
 use mono_app_bridge::gateway::GatewayLimits;
 use mono_app_bridge::gateway::broker::{Broker, Holder};
 use mono_app_bridge::gateway::session;
@@ -637,6 +640,41 @@ async fn only_servers_that_want_it_learn_who_calls_and_nobody_can_say_it_for_ano
     let caller = |call: &Value| call["params"]["_meta"]["mono-agent/caller"]["session"].clone();
     let (one, two) = (caller(&calls[0]), caller(&calls[1]));
     assert!(one != two && one.as_str().unwrap().len() == 16);
+}
+
+#[tokio::test]
+async fn an_app_that_no_console_shows_takes_no_room() {
+    let temp = tempfile::tempdir().unwrap();
+    let folder = Folder::from_fd(std::fs::File::open(temp.path()).unwrap().into()).unwrap();
+    let vault = Vault::open(folder, jiff::Timestamp::now().as_millisecond()).unwrap();
+    let settings = AppsSettings {
+        max_age_days: 1,
+        ..AppsSettings::default()
+    };
+    let desk = Arc::new(Desk::new(vault, settings));
+    let server = Scripted::default();
+    server.remove("echo");
+    let page = json!({ "ui": { "resourceUri": "ui://s/page" } });
+    server.add(json!({ "name": "echo", "inputSchema": { "type": "object" }, "_meta": page }));
+    let shown = McpServerSettings {
+        apps: Some(ServerApps {
+            exact_results: false,
+            webrtc: false,
+        }),
+        ..declared("s")
+    };
+    let servers = Servers::new(vec![shown], Limits::default(), server.clone(), None);
+    servers.show_apps(desk.clone());
+    let broker = Broker::new(Arc::new(servers), GatewayLimits::default());
+    let bed = Bed { broker, server };
+    let mut stub = bed.greeted("s", 1).await;
+    for n in 1..=2 {
+        let told = stub.call(n, "echo", json!({ "n": n })).await;
+        assert_eq!(text(&told), json!({ "n": n }).to_string());
+        assert_eq!(desk.stats().captured, u64::from(n));
+        assert_eq!(desk.vault().usage().records, 0);
+    }
+    assert_eq!(bed.broker.stats().apps, 0);
 }
 
 #[tokio::test]

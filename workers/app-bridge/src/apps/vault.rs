@@ -317,7 +317,7 @@ impl Vault {
 
     /// The run of an app does without it: it goes. What was done in its name stays on record, and
     /// the app with it, without rights.
-    pub(super) fn give_up(&self, id: &str) {
+    pub(crate) fn give_up(&self, id: &str) {
         let acted = self.books().owners.get(id).is_some_and(Owner::has_acted);
         // In this order: after a crash in between it has no rights and is given up again.
         let put_away = || self.mark(id, CLOSED).and_then(|()| self.mark(id, KEPT));

@@ -113,8 +113,9 @@ impl<S: Starter> Broker<S> {
                     server = settings.name,
                     "a result goes without its app: {why}"
                 );
+                // Nothing names it, so it would take its room until it expires.
                 let vault = desk.vault().clone();
-                let _ = tokio::task::spawn_blocking(move || vault.close(&id)).await;
+                let _ = tokio::task::spawn_blocking(move || vault.give_up(&id)).await;
                 None
             }
         }

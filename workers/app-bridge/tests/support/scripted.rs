@@ -179,6 +179,9 @@ impl Scripted {
                 }
                 Some("tools/list") => result(json!({ "tools": self.state().tools })),
                 Some("ping") => result(json!({})),
+                Some("resources/read") => result(json!({ "contents": [{
+                    "uri": message["params"]["uri"], "mimeType": "text/html;profile=mcp-app",
+                    "text": "<p>page", "_meta": { "ui": {} } }] })),
                 Some("tools/call") => {
                     let arguments = &message["params"]["arguments"];
                     match message["params"]["name"].as_str().unwrap() {
