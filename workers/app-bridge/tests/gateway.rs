@@ -600,6 +600,30 @@ async fn a_hung_server_is_noticed_by_its_silence_and_a_slow_one_is_not() {
 }
 
 #[tokio::test]
+async fn a_server_that_asks_and_reads_nothing_is_noticed_and_holds_nobody() {
+    let flood = json!({ "name": "flood", "arguments": {} });
+    let limits = GatewayLimits {
+        ping: Duration::from_millis(50),
+        old: Duration::from_millis(300),
+        silent: Duration::from_millis(200),
+        ..GatewayLimits::default()
+    };
+    let bed = Bed::new(vec![declared("s")], limits);
+    let mut stub = bed.greeted("s", 1).await;
+    let answer = stub.ask(json!(1), "tools/call", flood.clone()).await;
+    assert!(error(&answer).contains("answers nothing"), "{answer}");
+    assert_eq!(text(&stub.call(2, "echo", json!({})).await), "{}");
+    // Who leaves it meanwhile is gone, and it is, too.
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let mut stub = bed.greeted("s", 1).await;
+    stub.send(json!(1), "tools/call", flood).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    drop(stub);
+    bed.server.stopped(1).await;
+    assert_eq!(bed.broker.stats().sessions, 0);
+}
+
+#[tokio::test]
 async fn a_server_that_says_too_much_ends_and_one_that_can_t_start_is_left_alone() {
     let limits = GatewayLimits {
         message: 64 << 10,

@@ -33,6 +33,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Messages that wait for a server.
 const QUEUE: usize = 256;
+/// How long a server may take to hear that a caller is gone.
+const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 /// Who speaks with a server.
 #[derive(Debug, Clone)]
@@ -182,6 +184,7 @@ impl Backend {
         tokio::spawn(drain(name, stderr, this.last_line.clone()));
         tokio::spawn(this.clone().write(stdin, queue));
         tokio::spawn(this.clone().listen(stdout));
+        tokio::spawn(this.clone().watch());
         Ok(this)
     }
 
@@ -230,15 +233,19 @@ impl Backend {
                 .collect();
             (numbers, declined)
         };
-        for number in &numbers {
-            let params = format!(r#"{{"requestId":{number},"reason":"the client is gone"}}"#);
-            self.send(notification("notifications/cancelled", Some(&params)))
-                .await;
-        }
-        for id in declined {
-            self.send(failure(&id, INTERNAL, "the client is gone"))
-                .await;
-        }
+        let telling = async {
+            for number in &numbers {
+                let params = format!(r#"{{"requestId":{number},"reason":"the client is gone"}}"#);
+                self.send(notification("notifications/cancelled", Some(&params)))
+                    .await;
+            }
+            for id in declined {
+                self.send(failure(&id, INTERNAL, "the client is gone"))
+                    .await;
+            }
+        };
+        // Who is gone does not wait for a server that reads nothing.
+        let _ = tokio::time::timeout(TOLD_WITHIN, telling).await;
         numbers.len()
     }
 
@@ -279,11 +286,14 @@ impl Backend {
     ) -> Result<String, AskError> {
         let (tell, told) = oneshot::channel::<Told>();
         let number = self.inner().ledger.own(tell, Instant::now());
-        self.send(request(&number.to_string(), method, params))
-            .await;
+        let asking = async {
+            self.send(request(&number.to_string(), method, params))
+                .await;
+            told.await
+        };
         let told = tokio::select! {
             biased;
-            told = told => told,
+            told = asking => told,
             () = tokio::time::sleep(within) => {
                 self.inner().ledger.take(number);
                 return Err(AskError::Late(within));

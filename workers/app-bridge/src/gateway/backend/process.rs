@@ -90,31 +90,50 @@ impl Backend {
     pub(super) async fn listen(self: Arc<Self>, mut stdout: pipe::Receiver) {
         let mut lines = Lines::new(self.limits.message);
         let mut buffer = vec![0u8; 64 << 10];
-        let mut watch = tokio::time::interval(self.limits.ping.min(Duration::from_secs(5)));
-        watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let ended = || "was ended".to_owned();
         let why = 'all: loop {
             tokio::select! {
                 biased;
-                () = self.dead.cancelled() => break "was ended".to_owned(),
+                () = self.dead.cancelled() => break ended(),
                 read = stdout.read(&mut buffer) => match read {
                     Ok(0) | Err(_) => break self.last_words().await,
                     Ok(read) => {
                         lines.push(&buffer[..read]);
                         loop {
                             match lines.next_line() {
-                                Ok(Some(line)) => self.from_server(&line).await,
+                                // What it asks is answered into a pipe that it may not read.
+                                Ok(Some(line)) => tokio::select! {
+                                    biased;
+                                    () = self.dead.cancelled() => break 'all ended(),
+                                    () = self.from_server(&line) => {}
+                                },
                                 Ok(None) => break,
                                 Err(e) => break 'all format!("wrote too much: {e}"),
                             }
                         }
                     }
                 },
-                _ = watch.tick() => if self.is_hung().await {
-                    break "answers nothing, no ping either".to_owned();
-                },
             }
         };
-        self.bury(&why);
+        self.bury(why);
+    }
+
+    /// Ends the process when it is silent while something is outstanding. Apart from who listens to
+    /// it, who may wait for it.
+    pub(super) async fn watch(self: Arc<Self>) {
+        let mut watch = tokio::time::interval(self.limits.ping.min(Duration::from_secs(5)));
+        watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.dead.cancelled() => return,
+                _ = watch.tick() => {}
+            }
+            if self.is_hung().await {
+                self.inner().epitaph = Some("answers nothing, no ping either".to_owned());
+                return self.dead.cancel();
+            }
+        }
     }
 
     async fn last_words(&self) -> String {
@@ -130,16 +149,16 @@ impl Backend {
     }
 
     /// The process is of no use any more: everybody who waits is told.
-    fn bury(&self, why: &str) {
+    fn bury(&self, why: String) {
         self.dead.cancel();
-        let (waiting, callers) = {
+        let (why, waiting, callers) = {
             let mut inner = self.inner();
-            inner.epitaph = Some(why.to_owned());
+            let why = inner.epitaph.get_or_insert(why).clone();
             inner.asked.clear();
             let callers: HashMap<CallerId, Caller> = (inner.callers.iter())
                 .map(|(id, member)| (*id, member.caller.clone()))
                 .collect();
-            (inner.ledger.drain(), callers)
+            (why, inner.ledger.drain(), callers)
         };
         let server = &self.settings.name;
         tracing::info!(
