@@ -203,13 +203,19 @@ async fn a_client_lists_and_calls_and_sees_only_what_is_for_a_model() {
         text(&stub.call(2, "echo", json!({ "a": 1 })).await),
         r#"{"a":1}"#
     );
+    // Who knows it all the same may not call it.
+    assert!(error(&stub.call(3, "hidden", json!({})).await).contains("not for a model"));
+    let twice = r#"{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{"name":"echo","name":"hidden"}}"#;
+    stub.say(twice).await;
+    assert!(error(&stub.message().await).contains("one tool"));
+    assert_eq!(bed.server.heard("tools/call").len(), 1);
     // The server is told of the client's own capabilities, but not of apps.
     let greeting = &bed.server.heard("initialize")[0]["params"];
     assert_eq!(greeting["capabilities"], json!({ "sampling": {} }));
     assert_eq!(greeting["clientInfo"]["name"], "test");
     assert_eq!(bed.server.heard("notifications/initialized").len(), 1);
     let stats = bed.broker.stats();
-    assert_eq!((stats.sessions, stats.backends, stats.requests), (1, 1, 2));
+    assert_eq!((stats.sessions, stats.backends, stats.requests), (1, 1, 4));
 }
 
 #[tokio::test]

@@ -81,6 +81,8 @@ struct Inner {
     asked_at: Option<Instant>,
     /// Tools whose results have pages; none while no listing was seen.
     pages: Option<BTreeSet<String>>,
+    /// Tools of the latest listing that are not for a model.
+    hidden: BTreeSet<String>,
     /// Why it ended.
     epitaph: Option<String>,
     unused_since: Option<Instant>,
@@ -349,10 +351,17 @@ impl Backend {
         {
             return Ok(None);
         }
-        let Some(Seen { anchor, pages }) = seen else {
+        let Some(Seen {
+            anchor,
+            pages,
+            hidden,
+        }) = seen
+        else {
             return Ok(None);
         };
-        self.inner().pages = Some(pages);
+        let mut inner = self.inner();
+        (inner.pages, inner.hidden) = (Some(pages), hidden);
+        drop(inner);
         Ok(Some(surface.insert(anchor).clone()))
     }
 }

@@ -20,6 +20,8 @@ pub struct Seen {
     pub anchor: Anchor,
     /// Those whose results have pages.
     pub pages: BTreeSet<String>,
+    /// Those that are not for a model.
+    pub hidden: BTreeSet<String>,
 }
 
 /// Takes from a result of `tools/list` what is not for the model. Returns what is left to be known;
@@ -27,13 +29,19 @@ pub struct Seen {
 pub fn narrow(result: &mut Value) -> Option<Seen> {
     let tools = result.get_mut("tools")?.as_array_mut()?;
     let meta = |tool: &Value| tool.get("_meta").and_then(Value::as_object).cloned();
-    tools.retain(|tool| match tool.get("_meta") {
-        None | Some(Value::Null) => true,
-        Some(Value::Object(meta)) => visibility(Some(meta)).model,
-        // Malformed: for nobody.
-        Some(_) => false,
-    });
     let mut seen = Seen::default();
+    tools.retain(|tool| {
+        let shown = match tool.get("_meta") {
+            None | Some(Value::Null) => true,
+            Some(Value::Object(meta)) => visibility(Some(meta)).model,
+            // Malformed: for nobody.
+            Some(_) => false,
+        };
+        if let (false, Some(name)) = (shown, tool.get("name").and_then(Value::as_str)) {
+            seen.hidden.insert(name.to_owned());
+        }
+        shown
+    });
     for tool in tools.iter() {
         let Some(name) = tool.get("name").and_then(Value::as_str) else {
             continue;
@@ -132,6 +140,8 @@ mod tests {
         assert_eq!(names, ["plain", "null", "both", "model", "page"]);
         assert_eq!(seen.anchor.0.len(), 5);
         assert_eq!(seen.pages, ["page".to_owned()].into());
+        let hidden: Vec<_> = seen.hidden.iter().map(String::as_str).collect();
+        assert_eq!(hidden, ["app", "broken", "nobody", "odd"]);
         assert!(narrow(&mut json!({ "tools": 1 })).is_none());
     }
 

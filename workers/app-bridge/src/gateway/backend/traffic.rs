@@ -72,6 +72,13 @@ impl Backend {
             },
             _ => Shape::Plain,
         };
+        // Its server's word is a boundary, and no matter of what a model is shown (spec s2).
+        if method == "tools/call" && !internal && !inner.hidden.is_empty() {
+            let (tool, _) = call_of(params).ok_or("a call names one tool")?;
+            if inner.hidden.contains(&tool) {
+                return Err("this tool is not for a model".to_owned());
+            }
+        }
         self.subscribe(&mut inner, caller, method, params)?;
         let asked = Asked {
             caller,
@@ -294,8 +301,15 @@ impl Backend {
         let Ok(mut listing) = serde_json::from_str::<Value>(result) else {
             return result.to_owned();
         };
-        let seen = narrow(&mut listing);
+        let mut seen = narrow(&mut listing);
         let whole = first && listing.get("nextCursor").is_none_or(Value::is_null);
+        if let Some(seen) = &mut seen {
+            let mut inner = self.inner();
+            if first {
+                inner.hidden.clear();
+            }
+            inner.hidden.append(&mut seen.hidden);
+        }
         let mut anchor = caller.anchor.lock().unwrap_or_else(PoisonError::into_inner);
         match seen.filter(|_| whole) {
             Some(seen) => {
