@@ -220,7 +220,8 @@ impl Scripted {
                         "hang" => std::future::pending().await,
                         "flood" => {
                             for n in 0..20_000 {
-                                let _ = say.send(json!({ "jsonrpc": "2.0", "id": n, "method": "ping" }));
+                                let _ = say
+                                    .send(json!({ "jsonrpc": "2.0", "id": n, "method": "ping" }));
                             }
                             std::future::pending().await
                         }
