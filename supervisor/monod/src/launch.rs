@@ -3,6 +3,7 @@
 use crate::compose::{Places, channel_secrets, has_http_servers};
 use crate::input::ProcessId;
 use crate::memory::{Bound, Enforcement};
+use crate::ownership::{Ownership, slot};
 use crate::process::Process;
 use crate::programs::Programs;
 use crate::request::{Given, Paths, RunFolders};
@@ -13,7 +14,7 @@ use mono_config::{Config, McpServer, McpTransport, Secret, SecretSource, ServerN
 use mono_sys::process::Child;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::unistd::{Gid, Uid, chown, fchown, pipe2};
-use policy::{Access, Context, Declared, Descriptors, Identity, Server, Starter, Unmet};
+use policy::{Access, Context, Declared, Descriptors, Server, Starter, Unmet};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, Permissions};
 use std::io;
@@ -90,30 +91,6 @@ fn io_error(what: impl Into<String>) -> impl FnOnce(io::Error) -> LaunchError {
 impl From<io::Error> for LaunchError {
     fn from(source: io::Error) -> Self {
         io_error("a descriptor of the new process")(source)
-    }
-}
-
-/// Who owns what when the daemon runs as root.
-#[derive(Debug)]
-pub(crate) struct Ownership {
-    /// The daemon is root: every role has a user of its own.
-    pub(crate) privileged: bool,
-    workspace_group: Option<u32>,
-}
-
-impl Ownership {
-    /// User and group of a role's state.
-    pub(crate) fn of(&self, role: Role) -> Option<(u32, u32)> {
-        let identity = self.identity(role, 0)?;
-        Some((identity.uid, identity.gid))
-    }
-
-    fn identity(&self, role: Role, slot: u32) -> Option<Identity> {
-        // Who works on the workspace shares it by its group; nobody else can.
-        let shares = matches!(role, Role::Run | Role::McpServer | Role::Artifact);
-        let group = self.workspace_group.filter(|_| shares);
-        self.privileged
-            .then(|| Identity::of(role, slot, policy::DEFAULT_BASE, group))
     }
 }
 
@@ -212,10 +189,7 @@ impl Launcher {
             programs,
             starter: Starter::default(),
             places: places.clone(),
-            ownership: Ownership {
-                privileged,
-                workspace_group: privileged.then_some(meta.gid()),
-            },
+            ownership: Ownership::new(privileged, meta.gid()),
             hidden: hidden(config, socket),
             network: has_http_servers(config),
             degraded,
@@ -633,10 +607,6 @@ fn pool_path(base: &Path, id: ProcessId) -> PathBuf {
 /// Filters that the daemon itself runs under, e.g. of its unit or its container.
 fn inherited_filters() -> io::Result<u32> {
     Ok(policy::inforce::OwnStatus::open()?.read()?.filters)
-}
-
-fn slot(id: ProcessId) -> u32 {
-    u32::try_from(id.0 % u64::from(policy::SLOTS)).unwrap_or(0)
 }
 
 /// What no run and no server sees although it may lie in the workspace.

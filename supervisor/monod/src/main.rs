@@ -24,6 +24,7 @@ mod logbook;
 mod memory;
 mod operator;
 mod owner;
+mod ownership;
 mod process;
 mod programs;
 mod relay;

@@ -82,7 +82,7 @@ impl Supervisor {
         given
             .variables
             .extend(claim.map(claim_variables).unwrap_or_default());
-        let id = self.next_process_id();
+        let id = self.next_process_id(Role::McpServer);
         let scratch = self.launcher.make_scratch(id).map_err(|e| e.to_string())?;
         let started = match self.launcher.server(&spec, given, id, &scratch) {
             Ok(started) => started,

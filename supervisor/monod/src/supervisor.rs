@@ -14,6 +14,7 @@ use crate::input::{Input, ProcessId};
 use crate::launch::{LaunchError, Launcher, Prepared};
 use crate::logbook::Logbook;
 use crate::owner::Owners;
+use crate::ownership::unshared;
 use crate::process::{Process, Source, State, Streams};
 use crate::request::Leftover;
 use crate::restart::{Decision, Ending};
@@ -343,7 +344,7 @@ impl Supervisor {
     }
 
     fn prepare(&mut self, role: Role) -> Result<Prepared, LaunchError> {
-        let id = self.next_process_id();
+        let id = self.next_process_id(role);
         self.launcher.prepare(role, id)
     }
 
@@ -366,9 +367,12 @@ impl Supervisor {
         }
     }
 
-    pub(crate) fn next_process_id(&mut self) -> ProcessId {
-        let id = ProcessId(self.next_process);
-        self.next_process += 1;
+    pub(crate) fn next_process_id(&mut self, role: Role) -> ProcessId {
+        let living = self.processes.values().filter(|p| p.role == role);
+        let living = living.map(|p| p.id);
+        let ahead = self.ahead.iter().map(|prepared| prepared.id);
+        let id = unshared(self.next_process, living.chain(ahead));
+        self.next_process = id.0 + 1;
         id
     }
 
