@@ -6,6 +6,7 @@ import { Blocks, type Block } from "./blocks.ts";
 import { CodeBlock } from "./CodeBlock.tsx";
 import { ForeignLink } from "./ForeignLink.tsx";
 import { Maths } from "./Maths.tsx";
+import { isDone, isTask } from "./tasks.ts";
 
 export function Markdown({ text, complete }: { text: string; complete: boolean }): ReactNode {
   const blocks = useRef<Blocks>(null);
@@ -103,7 +104,11 @@ function container(token: Token, children: ReactNode[], key: number | string): R
       );
     }
     case "list_item_open":
-      return <li key={key}>{children}</li>;
+      return (
+        <li key={key} className={isTask(token) ? "task" : undefined}>
+          {children}
+        </li>
+      );
     case "blockquote_open":
       return <blockquote key={key}>{children}</blockquote>;
     case "table_open":
@@ -175,6 +180,9 @@ function leaf(token: Token, key: number, open: boolean): ReactNode {
           {token.content}
         </ForeignLink>
       );
+    case "task":
+      // It says how the text stands; nobody ticks it here.
+      return <input key={key} type="checkbox" className="task-mark" checked={isDone(token)} disabled aria-label={isDone(token) ? "Done" : "To do"} />;
     case "maths_inline":
       return <Maths key={key} source={token.content} />;
     case "maths_block":

@@ -7,6 +7,7 @@
 
 import MarkdownIt, { type Token } from "markdown-it";
 import { maths } from "./maths.ts";
+import { tasks } from "./tasks.ts";
 
 export interface Block {
   /** Position of its first character: the same block has the same key while the text grows. */
@@ -15,7 +16,7 @@ export interface Block {
 }
 
 /** Nothing of the text becomes markup of the page: there is no HTML in the output, only tokens. */
-const md = new MarkdownIt({ html: false, linkify: true, typographer: false, breaks: false, maxNesting: 40 }).use(maths);
+const md = new MarkdownIt({ html: false, linkify: true, typographer: false, breaks: false, maxNesting: 40 }).use(maths).use(tasks);
 // Only what is written as an address is one: `example.com` stays text.
 md.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
 for (const schema of ["ftp:", "//", "mailto:"]) md.linkify.add(schema, null);

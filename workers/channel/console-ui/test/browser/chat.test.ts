@@ -31,6 +31,10 @@ test("a message is sent and its answer streams in, with markdown", async () => {
   assert.equal(await table.getByRole("columnheader").nth(1).evaluate((e) => getComputedStyle(e).textAlign), "end");
   await page.locator("math").first().waitFor();
   await page.locator(".code .hljs-keyword").first().waitFor();
+  const done = page.getByRole("checkbox", { name: "Done" });
+  assert.ok((await done.isChecked()) && (await done.isDisabled()));
+  assert.equal(await page.getByRole("checkbox", { name: "To do" }).isChecked(), false);
+  await page.getByRole("listitem").filter({ hasText: /^Look at all four regions\.$/ }).waitFor();
   assert.equal(await console.threads.getByRole("link", { name: "tour of the orders" }).count(), 1);
   clean(console);
   await console.close();

@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { HOSTILE, TOUR } from "../../mock/replies.ts";
 import { address } from "../../src/markdown/address.ts";
 import { Blocks, type Block } from "../../src/markdown/blocks.ts";
+import { isDone, isTask } from "../../src/markdown/tasks.ts";
 
 /** The tokens of all blocks, without places in the text. */
 function shape(blocks: Block[]): unknown {
@@ -14,7 +15,7 @@ const types = (text: string): string[] =>
   complete(text).flatMap((block) => block.tokens.flatMap((token) => [token.type, ...(token.children ?? []).map((child) => child.type)]));
 
 test("a growing text has the blocks of the whole text", () => {
-  for (const text of [TOUR, HOSTILE, "- a\n\n- b\n\n  c\n\nd", "```\nx\n\ny\n```\nz", "a\n\n$$\nx\n$$\n\nb", "1\r\n\r\n2\r\n\r\n3", "1\r\r2\r\r3\r\r4"]) {
+  for (const text of [TOUR, HOSTILE, "- a\n\n- b\n\n  c\n\nd", "- [ ] a\n- [x] b\n\nc", "```\nx\n\ny\n```\nz", "a\n\n$$\nx\n$$\n\nb", "1\r\n\r\n2\r\n\r\n3", "1\r\r2\r\r3\r\r4"]) {
     for (const step of [1, 3, 17]) {
       const growing = new Blocks();
       for (let at = 0; at <= text.length; at += step) growing.read(text.slice(0, at), false);
@@ -62,6 +63,33 @@ test("formulas are found, and money isn't one", () => {
   for (const text of ["it costs $5 and $6", "a $ b $ c", "\\$x$", "`$x$`", "$$", "$", "$$ never closed"]) {
     assert.ok(!types(text).some((type) => type.startsWith("maths")), text);
   }
+});
+
+test("a task is an item that begins with its mark, and nothing else is", () => {
+  const found = (text: string): [boolean, string][] =>
+    complete(text).flatMap((block) =>
+      block.tokens.flatMap((token) => {
+        const [mark, ...rest] = token.children ?? [];
+        return mark?.type === "task" ? [[isDone(mark), rest.map((child) => child.content).join("")] as [boolean, string]] : [];
+      }),
+    );
+  assert.deepEqual(found("- [ ] one\n- [x] two\n- [X]   three\n* [ ] four\n1. [x] **five**\n"), [
+    [false, "one"],
+    [true, "two"],
+    [true, "three"],
+    [false, "four"],
+    [true, "five"],
+  ]);
+  assert.deepEqual(found("- [ ] a\n\n  more\n\n- [x] b\n  - [ ] inner\n"), [
+    [false, "a"],
+    [true, "b"],
+    [false, "inner"],
+  ]);
+  for (const text of ["[ ] x", "- [] x", "- [ ]x", "- [y] x", "- \\[ ] x", "- `[ ] x`", "- a [ ] x", "- [x](https://a.example) y", "> [ ] x", "- # [ ] x", "- [x] y\n\n[x]: https://a.example"]) {
+    assert.deepEqual(found(text), [], text);
+  }
+  const items = complete("- [ ] a\n- b").flatMap((block) => block.tokens.filter((token) => token.type === "list_item_open"));
+  assert.deepEqual(items.map(isTask), [true, false]);
 });
 
 test("only addresses of the web and of mail can be opened", () => {
