@@ -485,6 +485,46 @@ async fn a_session_belongs_to_one_process() {
 }
 
 #[tokio::test]
+async fn a_caller_has_1024_subscriptions_at_most() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let mut one = bed.greeted("s", 1).await;
+    for n in 0..1024 {
+        let uri = json!({ "uri": format!("x://{n}") });
+        let answer = one.ask(json!(n), "resources/subscribe", uri).await;
+        assert!(answer.get("result").is_some(), "{answer}");
+    }
+    let more = || json!({ "uri": "x://more" });
+    let answer = one.ask(json!(2000), "resources/subscribe", more()).await;
+    assert!(error(&answer).contains("1024"), "{answer}");
+    let gone = json!({ "uri": "x://7" });
+    one.ask(json!(2001), "resources/unsubscribe", gone).await;
+    let answer = one.ask(json!(2002), "resources/subscribe", more()).await;
+    assert!(answer.get("result").is_some(), "{answer}");
+    // Another caller has its own.
+    let mut two = bed.greeted("s", 2).await;
+    let answer = two.ask(json!(1), "resources/subscribe", more()).await;
+    assert!(answer.get("result").is_some(), "{answer}");
+}
+
+#[tokio::test]
+async fn a_server_asks_its_caller_64_questions_at_once_at_most() {
+    let bed = Bed::new(vec![declared("s")], GatewayLimits::default());
+    let mut one = bed.greeted("s", 1).await;
+    let ask = |n: u32| json!({ "name": "ask", "arguments": { "question": format!("q{n}") } });
+    for n in 0..64 {
+        one.send(json!(n), "tools/call", ask(n)).await;
+        assert_eq!(one.message().await["id"], format!("q{n}"));
+    }
+    let answer = one.ask(json!(64), "tools/call", ask(64)).await;
+    assert_eq!(text(&answer), "refused -32601");
+    // Who answers makes room.
+    let said = json!({ "jsonrpc": "2.0", "id": "q7", "result": {} });
+    one.say(&said.to_string()).await;
+    one.send(json!(65), "tools/call", ask(65)).await;
+    assert_eq!(one.message().await["id"], "q65");
+}
+
+#[tokio::test]
 async fn sessions_and_processes_have_bounds() {
     let limits = GatewayLimits {
         sessions: 2,

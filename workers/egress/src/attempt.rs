@@ -185,9 +185,27 @@ async fn no_stream(service: &Service, response: reqwest::Response) -> Failure {
 
 /// As much of the body as fits, scrubbed before anything cuts it: half a key is a key too.
 async fn explanation(service: &Service, mut response: reqwest::Response) -> String {
+    let body = beginning(&mut response).await;
+    service.scrub(&String::from_utf8_lossy(&body))
+}
+
+/// A body as it comes.
+trait Pieces {
+    /// The next piece; `None` at the end, and when it breaks off.
+    fn next(&mut self) -> impl Future<Output = Option<Bytes>> + Send;
+}
+
+impl Pieces for reqwest::Response {
+    async fn next(&mut self) -> Option<Bytes> {
+        self.chunk().await.ok().flatten()
+    }
+}
+
+/// What comes in time, and of it as much as fits: explanation enough.
+async fn beginning(pieces: &mut impl Pieces) -> Vec<u8> {
     let mut body = Vec::new();
     let read = async {
-        while let Ok(Some(piece)) = response.chunk().await {
+        while let Some(piece) = pieces.next().await {
             let room = MAX_ERROR_BODY - body.len();
             body.extend_from_slice(&piece[..piece.len().min(room)]);
             if body.len() == MAX_ERROR_BODY {
@@ -195,14 +213,36 @@ async fn explanation(service: &Service, mut response: reqwest::Response) -> Stri
             }
         }
     };
-    // What came in time is explanation enough.
     let _ = timeout(ERROR_BODY_TIMEOUT, read).await;
-    service.scrub(&String::from_utf8_lossy(&body))
+    body
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// So many pieces, each of so many bytes after a pause.
+    struct Slow(usize, usize, Duration);
+
+    impl Pieces for Slow {
+        async fn next(&mut self) -> Option<Bytes> {
+            self.0 = self.0.checked_sub(1)?;
+            tokio::time::sleep(self.2).await;
+            Some(vec![b'x'; self.1].into())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_read_for_ten_seconds_and_up_to_64_kibibytes() {
+        let start = tokio::time::Instant::now();
+        let mut trickle = Slow(1_000, 1, Duration::from_millis(1_500));
+        assert_eq!(beginning(&mut trickle).await, b"xxxxxx");
+        assert_eq!(start.elapsed(), Duration::from_secs(10));
+        let mut flood = Slow(1_000, 40_000, Duration::ZERO);
+        assert_eq!(beginning(&mut flood).await.len(), 65_536);
+        let mut whole = Slow(2, 1, Duration::ZERO);
+        assert_eq!(beginning(&mut whole).await, b"xx");
+    }
 
     #[test]
     fn neighbours_of_one_kind_are_joined() {

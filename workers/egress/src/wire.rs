@@ -268,3 +268,25 @@ fn cost(usage: &Value) -> Option<f64> {
 fn count(value: &Value, key: &str) -> u64 {
     value.get(key).and_then(Value::as_u64).unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_stream_of_which_nothing_is_kept_ends_at_512_mebibytes() {
+        for api in [
+            Api::OpenaiChat,
+            Api::OpenaiResponses,
+            Api::AnthropicMessages,
+        ] {
+            let mut parser = AnswerParser::new(api);
+            let ping = b": ping\n\n";
+            parser.received = (512 << 20) - ping.len() as u64;
+            assert_eq!(parser.push(ping).unwrap(), []);
+            let failure = parser.push(b"\n").unwrap_err();
+            assert_eq!(failure.class, ErrorClass::AnswerTooLarge);
+        }
+    }
+}

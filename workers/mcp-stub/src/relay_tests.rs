@@ -118,6 +118,29 @@ fn too_much_does_not_wait() {
 }
 
 #[test]
+fn a_thousand_and_twenty_four_requests_are_under_way_at_most() {
+    let (t, mut relay) = greeted();
+    for id in 1..=1024 {
+        assert_eq!(relay.client(t, call(id)), [Do::Gateway(call(id))]);
+    }
+    let told = error_of(&relay.client(t, call(2000)));
+    assert!(
+        told[0].contains("-32600") && told[0].contains("too many"),
+        "{told:?}"
+    );
+    // An answer makes room, and so does who waits no longer.
+    assert_eq!(relay.gateway(t, result("7")), [Do::Client(result("7"))]);
+    assert_eq!(relay.client(t, call(2000)), [Do::Gateway(call(2000))]);
+    assert_eq!(error_of(&relay.client(t, call(2001))).len(), 1);
+    let cancel = notification("notifications/cancelled", Some(r#"{"requestId":8}"#));
+    relay.client(t, cancel.into_bytes());
+    assert_eq!(relay.client(t, call(2001)), [Do::Gateway(call(2001))]);
+    // What was refused was not sent under its id.
+    let twice = error_of(&relay.client(t, call(9)));
+    assert!(twice[0].contains("in use"), "{twice:?}");
+}
+
+#[test]
 fn silence_is_asked_about_only_while_something_is_outstanding() {
     let (t, mut relay) = greeted();
     assert_eq!(relay.next_tick(), None);

@@ -178,7 +178,7 @@ impl Scripted {
                     )
                 }
                 Some("tools/list") => result(json!({ "tools": self.state().tools })),
-                Some("ping") => result(json!({})),
+                Some("ping" | "resources/subscribe" | "resources/unsubscribe") => result(json!({})),
                 Some("resources/read") => result(json!({ "contents": [{
                     "uri": message["params"]["uri"], "mimeType": "text/html;profile=mcp-app",
                     "text": "<p>page", "_meta": { "ui": {} } }] })),
@@ -206,7 +206,9 @@ impl Scripted {
                         }
                         "ask" => {
                             asking = Some(id.clone());
-                            json!({ "jsonrpc": "2.0", "id": "q1", "method": "sampling/createMessage", "params": {} })
+                            let question = arguments.get("question").cloned();
+                            let question = question.unwrap_or_else(|| json!("q1"));
+                            json!({ "jsonrpc": "2.0", "id": question, "method": "sampling/createMessage", "params": {} })
                         }
                         "wait" => {
                             let release = self.state().release.clone();

@@ -476,4 +476,24 @@ pub(crate) mod tests {
         callbacks.send(Uuid::nil(), url, &key, vec![]).await;
         assert_eq!(post.sent.lock().unwrap().len(), 4);
     }
+    #[tokio::test]
+    async fn results_that_wait_have_64_mebibytes_together() {
+        let post = Arc::new(FakePost::default());
+        let callbacks = Callbacks::new(post.clone(), policy());
+        let url = Url::parse("https://hooks.example/x").unwrap();
+        let key = key("0123456789abcdef").unwrap();
+        let send = |bytes| callbacks.send(Uuid::nil(), url.clone(), &key, vec![0; bytes]);
+        send((64 << 20) + 1).await;
+        assert_eq!(post.sent.lock().unwrap().len(), 0);
+        send(64 << 20).await;
+        assert_eq!(post.sent.lock().unwrap().len(), 1);
+        // While one waits for another attempt it holds its room; then there is room again.
+        post.answers.lock().unwrap().push_back(answered(500));
+        tokio::time::pause();
+        tokio::join!(send(63 << 20), send((1 << 20) + 1), send(1 << 20));
+        let lengths = |sent: &[Parcel]| sent.iter().map(|p| p.body.len() >> 20).collect::<Vec<_>>();
+        assert_eq!(lengths(&post.sent.lock().unwrap()), [64, 63, 1, 63]);
+        send(64 << 20).await;
+        assert_eq!(post.sent.lock().unwrap().len(), 5);
+    }
 }

@@ -165,22 +165,32 @@ async fn a_run_that_nobody_listens_to_is_cancelled() {
 
 #[tokio::test(start_paused = true)]
 async fn nothing_waits_for_ever() {
+    let mut start = tokio::time::Instant::now();
+    let mut waited = || {
+        std::mem::replace(&mut start, tokio::time::Instant::now())
+            .elapsed()
+            .as_secs()
+    };
     let fake = Fake::answering([vec![text("x"), done()]]);
     fake.listener_sleeps.set(true);
     let cancelled = Bench::new().run(&fake).await;
     assert_eq!(cancelled.status, RunStatus::Cancelled);
     assert!(fake.failure().message.contains("takes no events"));
+    // The last event finds no listener either.
+    assert!((300..320).contains(&waited()));
 
     let fake = Fake::answering([vec![Step::Hang]]);
     assert_eq!(
         Bench::new().run(&fake).await.failure_kind.as_deref(),
         Some("model_silent")
     );
+    assert_eq!(waited(), 30 * 60);
 
     let fake = Fake::answering([vec![text("x"), done()]]);
     fake.listing_hangs.set(true);
     assert_eq!(Bench::new().run(&fake).await.status, RunStatus::Succeeded);
     assert_eq!(fake.warnings(), ["mcp_list_tools_failed"]);
+    assert_eq!(waited(), 60);
 }
 
 #[tokio::test]

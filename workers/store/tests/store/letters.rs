@@ -47,7 +47,26 @@ fn a_letter_is_left_once_and_read_from_where_one_was() {
 }
 
 #[test]
-fn letters_are_bounded_in_number_and_bytes() {
+fn the_ten_thousand_newest_letters_are_kept() {
+    let dir = state();
+    let mut store = Store::open(dir.path(), Limits::default()).unwrap();
+    store.leave_letter(&id("a"), "k1", "first", 1).unwrap();
+    store.leave_letter(&id("a"), "k2", "second", 1).unwrap();
+    drop(store);
+    let many = "WITH RECURSIVE n (i) AS (SELECT 3 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
+                INSERT INTO letters (key, conversation, text, created_at)
+                SELECT 'k' || i, 'a', 'x', 1 FROM n";
+    raw(dir.path()).execute(many, []).unwrap();
+    let mut store = Store::open(dir.path(), Limits::default()).unwrap();
+    let oldest = |store: &mut Store| store.letters(None, 0, 1).unwrap().letters[0].number;
+    assert_eq!(oldest(&mut store), 1);
+    store.leave_letter(&id("a"), "k10001", "last", 1).unwrap();
+    assert_eq!(oldest(&mut store), 2);
+    assert_eq!(store.letters(None, 0, 1).unwrap().newest, 10_001);
+}
+
+#[test]
+fn letters_are_bounded_in_bytes() {
     let dir = state();
     let mut store = Store::open(dir.path(), Limits::default()).unwrap();
     let large = "x".repeat(ipc_proto::edges::delivery::MAX_TEXT);

@@ -71,19 +71,55 @@ impl RealFs {
             Err(Errno::ENOENT) => return Ok(None),
             other => other?,
         };
-        private_file(&before, name)?;
-        let access = if write {
-            OFlag::O_RDWR
-        } else {
-            OFlag::O_RDONLY
-        };
-        let file = File::from(openat(folder, name, access | FILE, Mode::empty())?);
-        let after = fstat(&file)?;
-        private_file(&after, name)?;
-        if (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino) {
-            return Err(unsafe_("was replaced while it was opened", name));
-        }
-        Ok(Some(file))
+        open_seen(folder, name, &before, write).map(Some)
+    }
+}
+
+/// Opens a file that was looked at before, and no other that has taken its name since.
+fn open_seen(folder: &OwnedFd, name: &str, before: &FileStat, write: bool) -> io::Result<File> {
+    private_file(before, name)?;
+    let access = if write {
+        OFlag::O_RDWR
+    } else {
+        OFlag::O_RDONLY
+    };
+    let file = File::from(openat(folder, name, access | FILE, Mode::empty())?);
+    let after = fstat(&file)?;
+    private_file(&after, name)?;
+    if (before.st_dev, before.st_ino) != (after.st_dev, after.st_ino) {
+        return Err(unsafe_("was replaced while it was opened", name));
+    }
+    Ok(file)
+}
+
+/// Reads a file whole, at most `max` bytes. `halfway` is called when its size is known and nothing
+/// is read yet.
+fn read_whole(
+    file: &mut File,
+    name: &str,
+    max: u64,
+    halfway: impl FnOnce(),
+) -> io::Result<Vec<u8>> {
+    let before = fstat(file.as_fd())?;
+    let size = u64::try_from(before.st_size).unwrap_or(u64::MAX);
+    if size > max {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("{name:?} has {size} bytes, and at most {max} are allowed"),
+        ));
+    }
+    halfway();
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
+    file.by_ref().take(size + 1).read_to_end(&mut bytes)?;
+    let after = fstat(file.as_fd())?;
+    let same = before.st_size == after.st_size
+        && before.st_mtime == after.st_mtime
+        && before.st_mtime_nsec == after.st_mtime_nsec
+        && bytes.len() as u64 == size;
+    if same {
+        Ok(bytes)
+    } else {
+        Err(unsafe_("changed while it was read", name))
     }
 }
 
@@ -216,26 +252,7 @@ impl Fs for RealFs {
         let Some(mut file) = self.open_file(folder, name, false)? else {
             return Ok(None);
         };
-        let before = fstat(file.as_fd())?;
-        let size = u64::try_from(before.st_size).unwrap_or(u64::MAX);
-        if size > max {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("{name:?} has {size} bytes, and at most {max} are allowed"),
-            ));
-        }
-        let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
-        (&mut file).take(size + 1).read_to_end(&mut bytes)?;
-        let after = fstat(file.as_fd())?;
-        let same = before.st_size == after.st_size
-            && before.st_mtime == after.st_mtime
-            && before.st_mtime_nsec == after.st_mtime_nsec
-            && bytes.len() as u64 == size;
-        if same {
-            Ok(Some(bytes))
-        } else {
-            Err(unsafe_("changed while it was read", name))
-        }
+        read_whole(&mut file, name, max, || ()).map(Some)
     }
 
     fn create(&self, folder: Folder, name: &str) -> io::Result<File> {
@@ -281,5 +298,82 @@ impl FsFile for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::fs::{self, Permissions};
+    use std::io::Write as _;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    /// A folder, and a private file in it for each name, with the name as its content.
+    fn folder(names: &[&str]) -> (tempfile::TempDir, OwnedFd) {
+        let temp = tempfile::tempdir().unwrap();
+        for name in names {
+            let path = temp.path().join(name);
+            fs::write(&path, name).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o600)).unwrap();
+        }
+        let folder = nix::fcntl::open(temp.path(), DIR, Mode::empty()).unwrap();
+        (temp, folder)
+    }
+
+    #[test]
+    fn a_file_that_takes_the_name_of_one_that_was_looked_at_is_not_opened() {
+        for write in [false, true] {
+            let (temp, folder) = folder(&["record", "other"]);
+            let at = |name: &str| temp.path().join(name);
+            let seen = fstatat(&folder, "record", AtFlags::AT_SYMLINK_NOFOLLOW).unwrap();
+            open_seen(&folder, "record", &seen, write).unwrap();
+            // As private, of the same size, and another one. The first is still there, so its
+            // number isn't given to anybody else.
+            fs::rename(at("record"), at("kept")).unwrap();
+            fs::rename(at("other"), at("record")).unwrap();
+            let refused = open_seen(&folder, "record", &seen, write).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
+            assert!(refused.to_string().contains("was replaced"), "{refused}");
+            fs::rename(at("kept"), at("record")).unwrap();
+            open_seen(&folder, "record", &seen, write).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_changes_while_it_is_read_is_refused() {
+        let (temp, folder) = folder(&["record"]);
+        let path = temp.path().join("record");
+        let open = || {
+            let seen = fstatat(&folder, "record", AtFlags::AT_SYMLINK_NOFOLLOW).unwrap();
+            open_seen(&folder, "record", &seen, false).unwrap()
+        };
+        let read = |max, halfway: &dyn Fn()| read_whole(&mut open(), "record", max, halfway);
+        assert_eq!(read(6, &|| ()).unwrap(), b"record");
+        let large = read(5, &|| ()).unwrap_err();
+        assert_eq!(large.kind(), io::ErrorKind::FileTooLarge);
+        let append = || {
+            let mut file = File::options().append(true).open(&path).unwrap();
+            file.write_all(b"!").unwrap();
+        };
+        let cut = || {
+            File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_len(2)
+                .unwrap()
+        };
+        // As many bytes as before, written later.
+        let rewrite = || {
+            let file = File::options().write(true).open(&path).unwrap();
+            let later = std::time::SystemTime::now() + std::time::Duration::from_secs(7);
+            file.set_modified(later).unwrap();
+        };
+        for change in [&append as &dyn Fn(), &cut, &rewrite] {
+            let refused = read(100, change).unwrap_err();
+            assert!(refused.to_string().contains("changed while"), "{refused}");
+            assert!(read(100, &|| ()).is_ok());
+        }
     }
 }
