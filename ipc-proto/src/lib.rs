@@ -33,6 +33,7 @@ pub mod rooms;
 pub mod settings;
 mod socket;
 pub mod table;
+pub mod text;
 
 pub use body::Body;
 pub use channel::{Call, CallError, Client, EventReceiver, EventSender, Replies, Server};

@@ -3,12 +3,12 @@
 
 use crate::counters::{Counters, Durations, Outcome, Reason};
 use crate::input::ProcessId;
-use crate::run::TERMINAL;
 use crate::slot::Occupant;
 use crate::status::{self, rss_bytes};
 use crate::supervisor::Supervisor;
 use ipc_proto::edges::control::ToWorker;
 use ipc_proto::figures::{Family, Figures, Kind, Sample, Unit, Value, Word};
+use ipc_proto::rooms::TERMINAL;
 use ipc_proto::{Body, Role};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -7,6 +7,7 @@ use ipc_proto::Role;
 use ipc_proto::edges::control::{RunScope, Trigger};
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::link::Link;
+use ipc_proto::rooms::TERMINAL;
 use ipc_proto::table::Guard;
 use std::collections::VecDeque;
 use std::io;
@@ -21,9 +22,6 @@ pub(crate) enum Origin {
     /// An operator through the admin socket.
     Admin,
 }
-
-/// The channel of who works at the admin socket.
-pub(crate) const TERMINAL: &str = "terminal";
 
 impl Origin {
     /// The channel's name in the queue's limits and in metrics.

@@ -104,15 +104,6 @@ pub fn printable(text: &str, max: usize) -> String {
     out
 }
 
-/// `text` cut to at most `max` bytes at a character boundary.
-pub fn cut(text: &str, max: usize) -> &str {
-    let mut end = max.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,12 +113,5 @@ mod tests {
         assert_eq!(printable("a\x1b[31mb\n", 64), "a [31mb");
         assert_eq!(printable("ééé", 5), "éé");
         assert_eq!(printable("", 5), "");
-    }
-
-    #[test]
-    fn cut_keeps_characters_whole() {
-        assert_eq!(cut("ééé", 3), "é");
-        assert_eq!(cut("abc", 9), "abc");
-        assert_eq!(cut("é", 1), "");
     }
 }

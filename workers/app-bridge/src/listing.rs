@@ -2,8 +2,9 @@
 
 use crate::apps::meta::{Visibility, page, visibility};
 use crate::error::Warning;
-use crate::limits::{Limits, TOOL_NAME_MAX, cut, printable};
+use crate::limits::{Limits, TOOL_NAME_MAX, printable};
 use ipc_proto::edges::app_bridge::McpTool;
+use ipc_proto::text::cut;
 use rmcp::model::Tool;
 use serde::Serialize;
 use serde_json::Value;

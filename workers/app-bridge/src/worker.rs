@@ -2,10 +2,9 @@
 
 mod drafts;
 mod run;
-
-pub use run::serve_run;
 mod visitors;
 
+pub use run::serve_run;
 pub use visitors::serve_visitor;
 
 use crate::apps::folder::Folder;
@@ -17,7 +16,7 @@ use crate::progress::route::Listening;
 use crate::servers::{Servers, Starter};
 use crate::supervised::Supervisor;
 use crate::web;
-use ipc_proto::channel::{Fault, Responder, Server};
+use ipc_proto::channel::{Call, Fault, Responder, Server};
 use ipc_proto::edges::app_bridge::{AppBridge, Reply};
 use ipc_proto::edges::control::EdgeName;
 use ipc_proto::link::LinkError;
@@ -292,6 +291,34 @@ async fn serve_grant<S: Starter>(
         (Err(error), _) => tracing::error!(channel, "a channel can't be used: {error}"),
     }
     channel
+}
+
+/// Takes calls until the asker closes its channel, `stop` is cancelled, or it breaks the protocol. What
+/// is under way then is cancelled, and ends in order.
+///
+/// # Errors
+/// When the asker broke the protocol.
+async fn attend(
+    mut server: Server<AppBridge>,
+    stop: &CancellationToken,
+    mut begin: impl FnMut(Call<AppBridge>, &mut JoinSet<()>),
+) -> Result<(), LinkError> {
+    let mut calls = JoinSet::new();
+    let outcome = loop {
+        tokio::select! {
+            call = server.recv() => match call {
+                Ok(Some(call)) => begin(call, &mut calls),
+                Ok(None) => break Ok(()),
+                Err(error) => break Err(error),
+            },
+            () = stop.cancelled() => break Ok(()),
+            Some(_) = calls.join_next() => {}
+        }
+    };
+    // Cancels what is under way, and each call then tells its server.
+    drop(server);
+    while calls.join_next().await.is_some() {}
+    outcome
 }
 
 /// Sends a final answer as JSON in a body of at most `max` bytes.

@@ -10,29 +10,13 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+pub use worker_kit::FileId;
+
 /// `openat2` gives `EAGAIN` when a rename anywhere raced with the resolution; honest races end
 /// soon, and one without end is an attack.
 const RESOLVE_RETRIES: usize = 16;
 /// Most files in one artifact's directory: content, manifest, and a manifest being replaced.
 const MAX_FILES: usize = 64;
-
-/// Which file an inode is, on any path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FileId {
-    dev: u64,
-    ino: u64,
-}
-
-impl FileId {
-    /// From a file's status.
-    #[must_use]
-    pub const fn of(stat: &FileStat) -> Self {
-        Self {
-            dev: stat.st_dev,
-            ino: stat.st_ino,
-        }
-    }
-}
 
 /// What a status says the file is.
 #[must_use]

@@ -10,6 +10,7 @@ use crate::skeleton::skeleton;
 use crate::source::{SourceError, SourcePath};
 use ipc_proto::body::BodyError;
 use ipc_proto::edges::artifact::Root;
+use ipc_proto::request_context::OUTBOUND;
 use ipc_proto::{Body, RunId};
 use mono_sys::memfd::SealedError;
 use nix::errno::Errno;
@@ -20,10 +21,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Largest file in bytes (spec s0, "Publishing a reply file").
-pub const MAX_FILE: u64 = 20 * 1024 * 1024;
-
-/// Name of the directory in a run's scratch directory from which it may publish.
-const OUTBOUND: &str = "outbound";
+pub const MAX_FILE: u64 = ipc_proto::reply::MAX_FILE as u64;
 
 /// Why a request's file is not published.
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,8 @@
 
 /// Longest name in bytes, as of a reply file.
 pub const MAX_NAME: usize = 240;
+/// What models take as pictures.
+pub const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// Longest media type in bytes.
 const MAX_MEDIA_TYPE: usize = 128;
 

@@ -7,9 +7,9 @@
 mod script;
 
 use crate::event::ModelEvent;
-use crate::text::pieces;
 use ipc_proto::chat::{Block, ChatRole, ModelRequest, Usage};
 use ipc_proto::edges::egress::FinishReason;
+use ipc_proto::text::pieces;
 use script::{Plan, Step};
 
 /// Stands at the beginning of every answer.

@@ -86,7 +86,7 @@ impl Failure {
     pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
         let mut message: String = message.into();
         if message.len() > MAX_MESSAGE {
-            message.truncate(crate::text::cut(&message, MAX_MESSAGE).len());
+            message.truncate(ipc_proto::text::cut(&message, MAX_MESSAGE).len());
             message.push('…');
         }
         Self {

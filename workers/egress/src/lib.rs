@@ -20,5 +20,4 @@ pub mod resolver;
 pub mod serve;
 pub mod sse;
 mod system_roots;
-pub mod text;
 pub mod wire;

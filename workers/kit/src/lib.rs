@@ -7,10 +7,14 @@
 
 mod confine;
 mod control;
+mod file_id;
 mod log;
 pub mod room;
+mod state;
 
 pub use control::{Control, ControlError, Event, Granted, Inbox, RunChannel, ServerPipes};
+pub use file_id::FileId;
+pub use state::located;
 
 use ipc_proto::edges::control::{FromWorker, ToWorker};
 use ipc_proto::link::{Link, LinkError, Payload};

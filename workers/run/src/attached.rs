@@ -70,7 +70,7 @@ fn write(folder: &Path, index: usize, file: &InputFile) -> io::Result<Written> {
     // The number keeps equal names apart.
     let number = index + 1;
     let name = format!("{number}-{}", plain(&file.name));
-    let name = crate::text::cut(&name, MAX_ATTACHED_NAME).to_owned();
+    let name = ipc_proto::text::cut(&name, MAX_ATTACHED_NAME).to_owned();
     let path = folder.join(&name);
     let mut to = File::options()
         .write(true)

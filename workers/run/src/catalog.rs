@@ -70,7 +70,8 @@ impl Catalog {
             if let Some(tool) = by_origin.get(origin) {
                 let spec = ToolSpec {
                     name: name.to_owned(),
-                    description: crate::text::cut(&tool.description, MAX_DESCRIPTION).to_owned(),
+                    description: ipc_proto::text::cut(&tool.description, MAX_DESCRIPTION)
+                        .to_owned(),
                     input_schema: object_schema(&tool.input_schema),
                 };
                 if tool.app {
@@ -125,7 +126,7 @@ impl Catalog {
                 "{name} is not allowed by this agent's tool policy. Do without it."
             ));
         }
-        let shown: String = crate::text::cut(name, 100)
+        let shown: String = ipc_proto::text::cut(name, 100)
             .chars()
             .filter(|c| !c.is_control())
             .collect();

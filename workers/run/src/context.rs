@@ -5,8 +5,8 @@
 //! messages, and the texts around it form the system prompt in the same order. Reply targets,
 //! thread ids and tokens are not known here and so can't leak.
 
-use crate::text::cut;
 use ipc_proto::chat::{Block, ChatMessage, ChatRole};
+use ipc_proto::text::cut;
 use regex::Regex;
 use std::sync::LazyLock;
 

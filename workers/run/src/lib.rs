@@ -12,7 +12,6 @@ pub mod policy;
 pub mod process;
 pub mod redact;
 pub mod results;
-pub mod text;
 pub mod tools;
 pub mod turn;
 pub mod wire;

@@ -1,7 +1,7 @@
 //! A tool call's arguments as they may be recorded and shown: values under names that promise a
 //! secret are masked, the whole is cut.
 
-use crate::text::cut;
+use ipc_proto::text::cut;
 use serde_json::Value;
 
 /// Bytes of recorded arguments.

@@ -1,14 +1,17 @@
 //! The real owners behind [`crate::owners`]: one channel each, as the supervisor granted them.
 
-mod drafts;
-
+pub(crate) mod channels;
 mod claims;
+mod drafts;
 mod posts;
+
+pub use channels::WireError;
 
 use crate::owners::{
     Artifacts, Denied, Events, Fetch, Fetched, Handover, Lost, Mcp, McpCall, McpEvent, Model,
     ModelEvent, ModelStream, NobodyListens, Publication, Store, Watch,
 };
+use channels::{Channels, say};
 use ipc_proto::channel::{CallError, Replies};
 use ipc_proto::chat::{MAX_MODEL_REQUEST, ModelRequest};
 use ipc_proto::edges::app_bridge::{
@@ -49,22 +52,6 @@ const MAX_PAGE: usize = 5 * 1024 * 1024;
 /// Bytes of the parts of a reply.
 const MAX_PARTS_BODY: usize = 256 * 1024;
 
-/// Why the channels of an assignment are not what a run needs.
-#[derive(Debug, thiserror::Error)]
-pub enum WireError {
-    /// One is missing.
-    #[error("the assignment has no {0:?} channel")]
-    Missing(EdgeName),
-    /// It can't be read.
-    #[error("the {edge:?} channel can't be used: {source}")]
-    Unusable {
-        /// Which.
-        edge: EdgeName,
-        /// The kernel's answer.
-        source: std::io::Error,
-    },
-}
-
 /// The channels of one run.
 #[derive(Debug)]
 pub struct Wire {
@@ -86,36 +73,19 @@ impl Wire {
     /// # Errors
     /// When one is missing or can't be used.
     pub fn new(
-        mut channels: Vec<(EdgeName, OwnedFd)>,
+        channels: Vec<(EdgeName, OwnedFd)>,
         reader: Role,
         trigger: Trigger,
     ) -> Result<Self, WireError> {
-        let mut take = |edge: EdgeName| {
-            let at = channels
-                .iter()
-                .position(|(name, _)| *name == edge)
-                .ok_or(WireError::Missing(edge))?;
-            Ok(channels.swap_remove(at).1)
-        };
-        let unusable = |edge| move |source| WireError::Unusable { edge, source };
-        let claims = take(EdgeName::Continuation)
-            .ok()
-            .map(|fd| Client::new(fd, Role::Continuation))
-            .transpose()
-            .map_err(unusable(EdgeName::Continuation))?;
+        let mut channels = Channels(channels);
         Ok(Self {
-            store: Client::new(take(EdgeName::Store)?, Role::Store)
-                .map_err(unusable(EdgeName::Store))?,
-            artifact: Client::new(take(EdgeName::Artifact)?, Role::Artifact)
-                .map_err(unusable(EdgeName::Artifact))?,
-            egress: Client::new(take(EdgeName::Egress)?, Role::Egress)
-                .map_err(unusable(EdgeName::Egress))?,
-            bridge: Client::new(take(EdgeName::AppBridge)?, Role::AppBridge)
-                .map_err(unusable(EdgeName::AppBridge))?,
+            store: channels.to(EdgeName::Store, Role::Store)?,
+            artifact: channels.to(EdgeName::Artifact, Role::Artifact)?,
+            egress: channels.to(EdgeName::Egress, Role::Egress)?,
+            bridge: channels.to(EdgeName::AppBridge, Role::AppBridge)?,
             posts: Posts::default(),
-            claims,
-            events: EventSender::new(take(EdgeName::Events)?, reader)
-                .map_err(unusable(EdgeName::Events))?,
+            claims: channels.to_one(EdgeName::Continuation, Role::Continuation)?,
+            events: channels.events(reader)?,
             trigger,
         })
     }
@@ -151,7 +121,7 @@ type Answer<E> = (<E as Edge>::Reply, VecDeque<OwnedFd>);
 
 const STORE: &str = "store";
 const ARTIFACT: &str = "artifact";
-const EGRESS: &str = "egress";
+pub(crate) const EGRESS: &str = "egress";
 const BRIDGE: &str = "app-bridge";
 
 fn lost(worker: &'static str) -> impl Fn(CallError) -> Lost {
@@ -165,6 +135,15 @@ fn lost(worker: &'static str) -> impl Fn(CallError) -> Lost {
             refusal,
             detail: error.to_string(),
         }
+    }
+}
+
+/// A worker that has closed its channel.
+pub(crate) fn gone(worker: &'static str) -> Lost {
+    Lost {
+        worker,
+        refusal: None,
+        detail: "its channel ended".to_owned(),
     }
 }
 
@@ -632,21 +611,12 @@ impl Watch for Wire {
             () = self.egress.closed() => EGRESS,
             () = self.bridge.closed() => BRIDGE,
         };
-        Lost {
-            worker,
-            refusal: None,
-            detail: "its channel ended".to_owned(),
-        }
+        gone(worker)
     }
 }
 
 impl Events for Wire {
     async fn send(&self, event: RunEvent, body: Option<OwnedFd>) -> Result<(), NobodyListens> {
-        let fds: Vec<OwnedFd> = body.into_iter().collect();
-        if self.events.send(&event, &fds).await {
-            Ok(())
-        } else {
-            Err(NobodyListens)
-        }
+        say(&self.events, &event, body).await
     }
 }

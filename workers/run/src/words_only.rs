@@ -7,7 +7,8 @@ use crate::owners::{
     Artifacts, Claims, Denied, Events, Fetch, Fetched, Handover, Lost, Mcp, McpCall, McpEvent,
     Model, NobodyListens, Publication, Store, Watch,
 };
-use crate::wire::{WireError, WireStream, complete};
+use crate::wire::channels::{Channels, say};
+use crate::wire::{EGRESS, WireError, WireStream, complete, gone};
 use ipc_proto::chat::ModelRequest;
 use ipc_proto::edges::app_bridge::ToolListing;
 use ipc_proto::edges::continuation::Origin;
@@ -33,21 +34,10 @@ impl WordsOnly {
     /// # Errors
     /// When one is missing or can't be used.
     pub fn new(channels: Vec<(EdgeName, OwnedFd)>, reader: Role) -> Result<Self, WireError> {
-        let (mut egress, mut events) = (None, None);
-        for (edge, fd) in channels {
-            match edge {
-                EdgeName::Egress => egress = Some(fd),
-                EdgeName::Events => events = Some(fd),
-                _ => {}
-            }
-        }
-        let there = |fd: Option<OwnedFd>, edge| fd.ok_or(WireError::Missing(edge));
-        let unusable = |edge| move |source| WireError::Unusable { edge, source };
+        let mut channels = Channels(channels);
         Ok(Self {
-            egress: Client::new(there(egress, EdgeName::Egress)?, Role::Egress)
-                .map_err(unusable(EdgeName::Egress))?,
-            events: EventSender::new(there(events, EdgeName::Events)?, reader)
-                .map_err(unusable(EdgeName::Events))?,
+            egress: channels.to(EdgeName::Egress, Role::Egress)?,
+            events: channels.events(reader)?,
         })
     }
 
@@ -175,21 +165,12 @@ impl Claims for WordsOnly {
 impl Watch for WordsOnly {
     async fn lost(&self) -> Lost {
         self.egress.closed().await;
-        Lost {
-            worker: "egress",
-            refusal: None,
-            detail: "its channel ended".to_owned(),
-        }
+        gone(EGRESS)
     }
 }
 
 impl Events for WordsOnly {
     async fn send(&self, event: RunEvent, body: Option<OwnedFd>) -> Result<(), NobodyListens> {
-        let fds: Vec<OwnedFd> = body.into_iter().collect();
-        if self.events.send(&event, &fds).await {
-            Ok(())
-        } else {
-            Err(NobodyListens)
-        }
+        say(&self.events, &event, body).await
     }
 }

@@ -6,9 +6,6 @@
 use regex::Regex;
 use std::sync::LazyLock;
 
-/// Stands where a secret stood.
-pub const REDACTED: &str = "[redacted]";
-
 /// Patterns and what they become; `$1` and `$2` keep the harmless surroundings. In this order:
 /// whole blocks first, so that no later rule eats their frame.
 static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {

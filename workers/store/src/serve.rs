@@ -21,17 +21,14 @@ use ipc_proto::{Body, Call, Role, RunId, Server};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use worker_kit::{Event, Granted, KitError, Starting};
+use worker_kit::{Event, Granted, KitError, Starting, located};
 
-/// Where the worker's mount namespace shows the state directory.
-const STATE: &str = "/state";
 /// How long the store waits, when a run's channel closes, for the supervisor to say how the run ended,
 /// before it says so itself. Where the supervisor is gone, this worker ends meanwhile and says nothing:
 /// then it was no process of a run that died.
@@ -166,6 +163,7 @@ fn open(starting: &mut Starting) -> Result<Store, KitError> {
     let state = starting
         .descriptor("state")
         .ok_or_else(|| KitError::worker("no descriptor \"state\" came with the settings"))?;
+    // SQLite works by path.
     let dir = located(&state)?;
     let mut store = Store::open(&dir, limits).map_err(KitError::worker)?;
     let swept = store.sweep(now()).map_err(KitError::worker)?;
@@ -177,28 +175,6 @@ fn open(starting: &mut Starting) -> Result<Store, KitError> {
     }
     store.interrupt_replies(None).map_err(KitError::worker)?;
     Ok(store)
-}
-
-/// The path of the directory that `state` is open on. SQLite works by path, so the path is only
-/// taken when it leads to the very directory that the supervisor handed over: the fixed place in
-/// the mount namespace, or without one the directory's own name.
-fn located(state: &OwnedFd) -> Result<PathBuf, KitError> {
-    let granted = nix::sys::stat::fstat(state.as_fd()).map_err(KitError::worker)?;
-    let link = format!("/proc/self/fd/{}", state.as_raw_fd());
-    let own_name = nix::fcntl::readlink(link.as_str()).map(PathBuf::from).ok();
-    [Some(PathBuf::from(STATE)), own_name]
-        .into_iter()
-        .flatten()
-        .find(|path| {
-            nix::sys::stat::lstat(path.as_path())
-                .is_ok_and(|found| (found.st_dev, found.st_ino) == (granted.st_dev, granted.st_ino))
-        })
-        .ok_or_else(|| {
-            KitError::worker(format!(
-                "the state directory of the descriptor is not at {}",
-                Path::new(STATE).display()
-            ))
-        })
 }
 
 /// Serves one channel to its end. A run's channel that closes before its run has ended ends the

@@ -470,20 +470,6 @@ async fn damage_found_while_serving_ends_the_worker() {
 }
 
 #[test]
-fn the_state_directory_is_the_descriptors_own() {
-    let dir = tempfile::tempdir().unwrap();
-    let fd = OwnedFd::from(std::fs::File::open(dir.path()).unwrap());
-    assert_eq!(located(&fd).unwrap(), dir.path().canonicalize().unwrap());
-    // Another directory took the name: the descriptor's own one is not found by any name.
-    let moved = dir.path().join("moved");
-    std::fs::create_dir(&moved).unwrap();
-    let fd = OwnedFd::from(std::fs::File::open(&moved).unwrap());
-    std::fs::remove_dir(&moved).unwrap();
-    std::fs::create_dir(&moved).unwrap();
-    assert!(located(&fd).is_err());
-}
-
-#[test]
 fn no_fault_names_a_path() {
     let bench = tokio::runtime::Builder::new_current_thread()
         .build()

@@ -1,14 +1,6 @@
 //! Cutting text to a byte bound without breaking a character.
 
-/// The longest prefix of `text` that has at most `max` bytes.
-#[must_use]
-pub fn prefix(text: &str, max: usize) -> &str {
-    let mut end = max.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
+use ipc_proto::text::cut as prefix;
 
 /// `text` in at most `max` bytes; what was cut ends in `mark`.
 #[must_use]

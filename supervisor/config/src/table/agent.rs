@@ -1,6 +1,6 @@
 //! Rows of the agent itself: runtime, concurrency, providers, context, tools.
 
-use super::{MEMORY_DEFAULT, MEMORY_MAX, MEMORY_MIN};
+use super::{DAY_MS, MEMORY_DEFAULT, MEMORY_MAX, MEMORY_MIN};
 use crate::field::*;
 
 /// Reasoning effort; the provider maps it to its own scale.
@@ -10,9 +10,6 @@ pub(crate) const EFFORTS: &[&str] = &[
 
 /// The protocol that a provider speaks.
 pub(crate) const WIRES: &[&str] = &["openai-chat", "openai-responses", "anthropic-messages"];
-
-/// One day, in milliseconds.
-const DAY_MS: i64 = 86_400_000;
 
 const MODEL_NAME: Kind = Kind::Text {
     max: 256,

@@ -1,10 +1,9 @@
 //! Rows of the channels.
 
 use super::agent::EFFORTS;
+use super::{DAY_MS, HOUR_MS};
 use crate::field::*;
 
-const DAY_MS: i64 = 86_400_000;
-const HOUR_MS: i64 = 3_600_000;
 /// The largest file that a channel takes in or gives out.
 const MAX_ATTACHMENT: i64 = 104_857_600;
 const MIB_20: i64 = 20_971_520;

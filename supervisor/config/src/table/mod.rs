@@ -6,6 +6,9 @@ mod services;
 
 use crate::field::Field;
 
+/// One hour and one day in milliseconds.
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
 /// Bytes of memory that a run or a server must at least be given: less than this, and programs of
 /// an agent's daily use don't start.
 const MEMORY_MIN: i64 = 64 << 20;

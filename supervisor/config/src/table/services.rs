@@ -1,11 +1,8 @@
 //! Rows of what stands beside the agent: artifacts, continuations, memory, interaction, sandbox,
 //! metrics, traceability.
 
-use super::{MEMORY_DEFAULT, MEMORY_MAX, MEMORY_MIN};
+use super::{DAY_MS, HOUR_MS, MEMORY_DEFAULT, MEMORY_MAX, MEMORY_MIN};
 use crate::field::*;
-
-const DAY_MS: i64 = 86_400_000;
-const HOUR_MS: i64 = 3_600_000;
 
 const WORKSPACE_PATH: Kind = Kind::Path(Base::Workspace);
 const GLOB: Kind = Kind::Text {

@@ -40,7 +40,7 @@ pub(super) fn openai(
 }
 
 /// Largest file that a run publishes (spec s0).
-const MAX_REPLY_FILE: u64 = 20 * 1024 * 1024;
+const MAX_REPLY_FILE: u64 = ipc_proto::reply::MAX_FILE as u64;
 
 pub(super) fn console(config: &Config) -> ConsoleSettings {
     let runtime = &config.runtime;

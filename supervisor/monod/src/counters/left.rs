@@ -3,8 +3,8 @@
 
 use super::{Counters, Durations, HEARTBEAT, Outcome, Reason, START, TURN, known};
 use crate::input::ProcessId;
-use crate::run::TERMINAL;
 use ipc_proto::Role;
+use ipc_proto::rooms::TERMINAL;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

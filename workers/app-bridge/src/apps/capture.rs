@@ -11,7 +11,7 @@ use super::meta::{NotAPage, page, wishes};
 use super::vault::{NewApp, VaultError, hash};
 use super::views::new_name;
 use crate::connection::Connection;
-use crate::limits::{cut, printable};
+use crate::limits::printable;
 use crate::listing::{Declared, size};
 use crate::servers::place_of;
 use crate::shelf::Key;
@@ -21,6 +21,7 @@ use ipc_proto::apps::{AppTool, MAX_HTML, MEDIA_TYPE};
 use ipc_proto::edges::control::RunScope;
 use ipc_proto::reply::ReplyPart;
 use ipc_proto::settings::McpServerSettings;
+use ipc_proto::text::cut;
 use rmcp::model::{
     CallToolResult, ClientRequest, ListResourcesRequest, MetaObject, PaginatedRequestParams,
     ReadResourceRequest, ReadResourceRequestParams, ReadResourceResult, ResourceContents,

@@ -10,26 +10,10 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 
+pub use worker_kit::FileId;
+
 /// Files in the folder of one app at most: page, state, manifest, marks and the audit log.
 const MAX_FILES: usize = 64;
-
-/// Which file an inode is, on any path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FileId {
-    dev: u64,
-    ino: u64,
-}
-
-impl FileId {
-    /// From a file's status.
-    #[must_use]
-    pub const fn of(stat: &FileStat) -> Self {
-        Self {
-            dev: stat.st_dev,
-            ino: stat.st_ino,
-        }
-    }
-}
 
 fn kind(stat: &FileStat) -> SFlag {
     SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT

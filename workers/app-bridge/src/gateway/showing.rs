@@ -15,6 +15,7 @@ use crate::servers::{Starter, place_of};
 use ipc_proto::edges::control::RunScope;
 use ipc_proto::edges::delivery::{Reply, Request};
 use ipc_proto::reply::ReplyPart;
+use ipc_proto::rooms::CONSOLE;
 use ipc_proto::settings::McpServerSettings;
 use ipc_proto::{Body, ConversationId, RunId};
 use mono_mcp_stub::frame::{Frame, Outcome, answer};
@@ -29,8 +30,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 const SHOWN_WITHIN: Duration = Duration::from_secs(5);
 /// Bytes between our own connection and the process's callers.
 const PIPE: usize = 64 << 10;
-/// The beginning of conversations that belong to the console.
-const CONSOLE: &str = "web:";
 
 /// The console's thread for the apps of a session: known to whoever knows the session's name.
 #[must_use]

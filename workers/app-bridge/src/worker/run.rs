@@ -1,6 +1,6 @@
 //! The calls of one run.
 
-use super::{drafts, reply, until};
+use super::{attend, drafts, reply, until};
 use crate::apps::capture::Shown;
 use crate::call::CallRequest;
 use crate::client::Progress;
@@ -24,7 +24,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Answers one run until it closes its channel, `stop` is cancelled, or it breaks the protocol.
@@ -33,35 +32,24 @@ use tokio_util::sync::CancellationToken;
 /// When the run broke the protocol.
 pub async fn serve_run<S: Starter>(
     servers: &Arc<Servers<S>>,
-    mut server: Server<AppBridge>,
+    server: Server<AppBridge>,
     scope: &RunScope,
     stop: &CancellationToken,
 ) -> Result<(), LinkError> {
     servers.begin(&scope.run);
-    let mut calls = JoinSet::new();
-    let outcome = loop {
-        tokio::select! {
-            call = server.recv() => match call {
-                Ok(Some(call)) => match call.request {
-                    // At once: what the run asks for next may start a server.
-                    Request::Accompany { attachments } if attachments.len() <= MAX_ATTACHED => {
-                        let posts = servers.board().accompany(&scope.run, attachments);
-                        calls.spawn(pass_on(servers.board().clone(), scope.run.clone(), posts, call.responder));
-                    }
-                    _ => {
-                        calls.spawn(answer(servers.clone(), scope.clone(), call));
-                    }
-                },
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            },
-            () = stop.cancelled() => break Ok(()),
-            Some(_) = calls.join_next() => {}
+    let outcome = attend(server, stop, |call, calls| match call.request {
+        // At once: what the run asks for next may start a server.
+        Request::Accompany { attachments } if attachments.len() <= MAX_ATTACHED => {
+            let board = servers.board();
+            let posts = board.accompany(&scope.run, attachments);
+            let passing = pass_on(board.clone(), scope.run.clone(), posts, call.responder);
+            calls.spawn(passing);
         }
-    };
-    // Cancels what is under way, and each call then tells its server.
-    drop(server);
-    while calls.join_next().await.is_some() {}
+        _ => {
+            calls.spawn(answer(servers.clone(), scope.clone(), call));
+        }
+    })
+    .await;
     servers.release(&scope.run).await;
     if let Some(desk) = servers.stand().own() {
         desk.settle(scope.run.as_str()).await;

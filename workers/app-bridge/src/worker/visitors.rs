@@ -1,6 +1,6 @@
 //! The console and operators, who are there as long as this worker.
 
-use super::{reply, send};
+use super::{attend, reply, send};
 use crate::apps::desk::Answered;
 use crate::apps::files::Content;
 use crate::apps::operator::inspect;
@@ -10,7 +10,6 @@ use ipc_proto::channel::{Call, Fault, Responder, Server};
 use ipc_proto::edges::app_bridge::{AppBridge, Reply, Request};
 use ipc_proto::link::LinkError;
 use std::sync::Arc;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 /// Answers the console or an operator. Requests run side by side; what is under way when the
@@ -20,26 +19,13 @@ use tokio_util::sync::CancellationToken;
 /// When the asker broke the protocol.
 pub async fn serve_visitor<S: Starter>(
     servers: &Arc<Servers<S>>,
-    mut server: Server<AppBridge>,
+    server: Server<AppBridge>,
     stop: &CancellationToken,
 ) -> Result<(), LinkError> {
-    let mut calls = JoinSet::new();
-    let outcome = loop {
-        tokio::select! {
-            call = server.recv() => match call {
-                Ok(Some(call)) => {
-                    calls.spawn(visit(servers.clone(), call));
-                }
-                Ok(None) => break Ok(()),
-                Err(error) => break Err(error),
-            },
-            () = stop.cancelled() => break Ok(()),
-            Some(_) = calls.join_next() => {}
-        }
-    };
-    drop(server);
-    while calls.join_next().await.is_some() {}
-    outcome
+    attend(server, stop, |call, calls| {
+        calls.spawn(visit(servers.clone(), call));
+    })
+    .await
 }
 
 async fn visit<S: Starter>(servers: Arc<Servers<S>>, call: Call<AppBridge>) {

@@ -8,6 +8,7 @@ use ipc_proto::edges::egress::ProviderStage;
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::outcomes::{PartOutcome, of_parts};
 use ipc_proto::request_context::ProgressState;
+use ipc_proto::text::pieces;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -170,7 +171,7 @@ pub fn role(head: &Head) -> Bytes {
 
 /// Text, cut at characters into chunks of at most 32 KiB.
 pub fn content<'a>(head: &'a Head, text: &'a str) -> impl Iterator<Item = Bytes> + 'a {
-    pieces(text).map(|piece| {
+    pieces(text, MAX_PIECE).map(|piece| {
         delta(
             head,
             Delta {
@@ -184,7 +185,7 @@ pub fn content<'a>(head: &'a Head, text: &'a str) -> impl Iterator<Item = Bytes>
 
 /// Reasoning, cut likewise.
 pub fn reasoning<'a>(head: &'a Head, text: &'a str) -> impl Iterator<Item = Bytes> + 'a {
-    pieces(text).map(|piece| {
+    pieces(text, MAX_PIECE).map(|piece| {
         delta(
             head,
             Delta {
@@ -272,26 +273,6 @@ fn json(value: &impl Serialize) -> Bytes {
 /// JSON holds no line break outside strings and escapes those inside, so one line is one event.
 fn sse(value: &impl Serialize) -> Bytes {
     [b"data: ", &json(value)[..], b"\n\n"].concat().into()
-}
-
-/// The longest beginning of at most `most` bytes that ends with a whole character.
-#[must_use]
-pub fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len()))
-        .rev()
-        .find(|i| text.is_char_boundary(*i));
-    &text[..end.unwrap_or(0)]
-}
-
-fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
-    std::iter::from_fn(move || {
-        if text.is_empty() {
-            return None;
-        }
-        let piece = cut(text, MAX_PIECE);
-        text = &text[piece.len()..];
-        Some(piece)
-    })
 }
 
 #[derive(Serialize)]
@@ -648,11 +629,11 @@ mod tests {
         #[test]
         fn cutting_loses_nothing_and_keeps_every_event_on_one_line(text in "\\PC{0,40}|[\\n\\r\u{2028}é🙂]{0,40}", times in 1usize..2_000) {
             let text = text.repeat(times);
-            prop_assert_eq!(pieces(&text).collect::<String>(), text.clone());
+            prop_assert_eq!(pieces(&text, MAX_PIECE).collect::<String>(), text.clone());
             for chunk in content(&head(), &text) {
                 let line = std::str::from_utf8(&chunk).unwrap().strip_suffix("\n\n").unwrap();
                 prop_assert!(!line.contains(['\n', '\r']));
-                prop_assert!(pieces(&text).all(|p| p.len() <= MAX_PIECE && !p.is_empty()));
+                prop_assert!(pieces(&text, MAX_PIECE).all(|p| p.len() <= MAX_PIECE && !p.is_empty()));
             }
         }
     }

@@ -6,6 +6,7 @@ use super::reply::{self, Head};
 use crate::runs::{ActiveRun, Step};
 use bytes::Bytes;
 use ipc_proto::edges::events::RunEvent;
+use ipc_proto::text::cut;
 use serde_json::value::RawValue;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -163,7 +164,7 @@ impl Aside {
     fn note(&mut self, event: RunEvent) {
         if let RunEvent::Thought { text } = &event {
             let room = MAX_THOUGHTS - self.thoughts.len();
-            self.thoughts.push_str(reply::cut(text, room));
+            self.thoughts.push_str(cut(text, room));
         }
         if let Some(event) = reply::extension(&event)
             && self.events.len() < MAX_EVENTS

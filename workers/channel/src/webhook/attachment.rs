@@ -2,7 +2,7 @@
 
 use super::error::Refusal;
 use super::fields::{First, is_object, text};
-use crate::label::{is_media_type, is_name};
+use crate::label::{PICTURES, is_media_type, is_name};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ipc_proto::chat::Block;
@@ -12,8 +12,6 @@ use serde_json::value::RawValue;
 
 /// Most files of one request.
 pub const MAX_FILES: usize = 10;
-/// What models take as pictures.
-const PICTURES: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// The files of one request.
 #[derive(Debug, Default, PartialEq, Eq)]

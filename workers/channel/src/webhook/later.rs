@@ -10,6 +10,7 @@ use crate::later::{Later, not_posted, posted};
 use futures_util::future::BoxFuture;
 use ipc_proto::ConversationId;
 use ipc_proto::edges::delivery::{Obstacle, Reply};
+use ipc_proto::rooms::WEBHOOK;
 use jiff::Timestamp;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -17,8 +18,6 @@ use std::sync::Arc;
 use url::Url;
 use uuid::Uuid;
 
-/// Beginning of every place of this channel.
-const WEBHOOK: &str = "webhook:";
 /// Hexadecimal digits that name an endpoint.
 const NAME: usize = 16;
 

@@ -11,7 +11,7 @@ use crate::shared::Shared;
 use crate::state::{Draft, State};
 use crate::store::Update;
 use crate::txn::Origin;
-use continuation_record::canonical;
+use continuation_record::binding::{group_key, members_digest};
 use continuation_record::{OriginContextState, Record, Time};
 use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
@@ -37,33 +37,13 @@ struct Marker {
     activated_at: Time,
 }
 
-/// What the group's key is a digest of.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct GroupKey<'a> {
-    origin_run_id: &'a str,
-    origin_conversation_id: &'a str,
-    history_boundary: &'a str,
+fn key_of(origin: &Origin) -> String {
+    group_key(&origin.run, &origin.conversation, &origin.boundary)
 }
 
-fn group_key(origin: &Origin) -> Result<String, StoreError> {
-    let key = GroupKey {
-        origin_run_id: &origin.run,
-        origin_conversation_id: &origin.conversation,
-        history_boundary: &origin.boundary,
-    };
-    digest("mono-agent-origin-context-group-v1", &key)
-}
-
-fn member_digest(ids: &[Id]) -> Result<String, StoreError> {
-    let mut names: Vec<_> = ids.iter().map(ToString::to_string).collect();
-    names.sort_by(|a, b| a.encode_utf16().cmp(b.encode_utf16()));
-    digest("mono-agent-origin-context-members-v1", &names)
-}
-
-fn digest<T: Serialize>(label: &str, value: &T) -> Result<String, StoreError> {
-    let text = canonical::of(value).map_err(|_| damaged("the name of a turn"))?;
-    Ok(canonical::sha256_hex(format!("{label}\0{text}").as_bytes()))
+fn digest_of(members: &[Id]) -> String {
+    let names: Vec<String> = members.iter().map(ToString::to_string).collect();
+    members_digest(names.iter().map(String::as_str))
 }
 
 /// The record as it is once its turn is committed.
@@ -133,13 +113,13 @@ impl<F: Fs> Shared<F> {
         drop(state);
         let marker = Marker {
             schema_version: 1,
-            group_key: group_key(origin)?,
+            group_key: key_of(origin),
             origin_run_id: origin.run.clone(),
             origin_conversation_id: origin.conversation.clone(),
             history_boundary: origin.boundary.clone(),
             snapshot_digest: snapshot.clone(),
             member_count: members.len(),
-            member_set_digest: member_digest(&members)?,
+            member_set_digest: digest_of(&members),
             activated_at: at,
         };
         // What the marker speaks of comes first.
@@ -221,7 +201,7 @@ pub(crate) fn finish<F: Fs>(shared: &Arc<Shared<F>>) -> Result<usize, OpenError>
             boundary: marker.history_boundary.clone(),
         };
         let named = marker.schema_version == 1
-            && group_key(&origin)? == marker.group_key
+            && key_of(&origin) == marker.group_key
             && *name == format!("{}.json", marker.group_key);
         if !named {
             return Err(what().into());
@@ -230,7 +210,7 @@ pub(crate) fn finish<F: Fs>(shared: &Arc<Shared<F>>) -> Result<usize, OpenError>
         // Some may have gone on since, but none may have joined.
         let same = members.len() < marker.member_count
             || (members.len() == marker.member_count
-                && member_digest(&members)? == marker.member_set_digest);
+                && digest_of(&members) == marker.member_set_digest);
         if !same {
             return Err(what().into());
         }

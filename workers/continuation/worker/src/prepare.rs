@@ -7,12 +7,8 @@ use continuation_store::Retention;
 use ipc_proto::settings::{ContinuationSettings, NamedRouteSettings};
 use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
-
-/// Where the worker's mount namespace shows the state directory.
-const STATE: &str = "/state";
 
 /// The service's settings; `port` is the listener's own.
 ///
@@ -86,27 +82,6 @@ pub fn bearer(fd: OwnedFd) -> Result<Token, String> {
         return Err("it is too long, or not plain text".to_owned());
     }
     Ok(Token::from(bearer.to_owned()))
-}
-
-/// The path of the directory that `state` is open on. The owner's lock works by path, so the path is
-/// only taken when it leads to the very directory that the supervisor handed over.
-///
-/// # Errors
-/// A sentence for the operator.
-pub fn located(state: &OwnedFd) -> Result<PathBuf, String> {
-    let granted = nix::sys::stat::fstat(state.as_fd()).map_err(|e| e.to_string())?;
-    let link = format!("/proc/self/fd/{}", state.as_raw_fd());
-    let own_name = nix::fcntl::readlink(link.as_str()).map(PathBuf::from).ok();
-    let is_it = |path: &Path| {
-        nix::sys::stat::lstat(path)
-            .is_ok_and(|found| (found.st_dev, found.st_ino) == (granted.st_dev, granted.st_ino))
-    };
-    let places = [Some(PathBuf::from(STATE)), own_name];
-    places
-        .into_iter()
-        .flatten()
-        .find(|path| is_it(path))
-        .ok_or_else(|| format!("the state directory of the descriptor is not at {STATE}"))
 }
 
 #[cfg(test)]

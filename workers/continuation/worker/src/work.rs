@@ -206,7 +206,8 @@ fn prepare(starting: &mut Starting) -> Result<Prepared, String> {
     let state = starting
         .descriptor("state")
         .ok_or("no descriptor \"state\" came with the settings")?;
-    let folder = prepare::located(&state)?;
+    // The owner's lock works by path.
+    let folder = worker_kit::located(&state).map_err(|e| e.to_string())?;
     let fs = RealFs::open(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let (store, opened) = Store::open(fs, Limits::default()).map_err(|e| e.to_string())?;
     if opened.imported > 0 {

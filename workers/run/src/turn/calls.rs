@@ -8,7 +8,6 @@ use crate::naming::Origin;
 use crate::owners::{McpCall, McpEvent, Workers};
 use crate::redact;
 use crate::results::{self, Bounded};
-use crate::text::cut;
 use crate::tools::{Builtin, ToolOutput, ToolState, Workshop, args};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use ipc_proto::Body;
@@ -17,6 +16,7 @@ use ipc_proto::edges::app_bridge::McpResult;
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::marker::strip;
 use ipc_proto::reply::ReplyPart;
+use ipc_proto::text::cut;
 use serde_json::Value;
 use std::time::Instant;
 

@@ -4,10 +4,10 @@ use super::drafts::Drafts;
 use super::{Failure, Turn};
 use crate::app_endpoint::MAX_APP_CALLS;
 use crate::owners::{ModelEvent, ModelStream, Workers};
-use crate::text::cut;
 use ipc_proto::edges::egress::FinishReason;
 use ipc_proto::edges::events::{MAX_PIECE, RunEvent};
 use ipc_proto::marker::Strainer;
+use ipc_proto::text::cut;
 use std::time::Duration;
 
 /// Bytes of text in a whole turn; the store takes as much.
@@ -192,7 +192,7 @@ impl<W: Workers> Turn<'_, W> {
     }
 
     async fn think(&self, text: &str) -> Result<(), Failure> {
-        for piece in crate::text::pieces(text, MAX_PIECE) {
+        for piece in ipc_proto::text::pieces(text, MAX_PIECE) {
             let text = piece.to_owned();
             self.hands.say(RunEvent::Thought { text }).await?;
         }

@@ -2,7 +2,6 @@
 
 use super::{BRIDGE, broken, lost};
 use crate::owners::Lost;
-use crate::text::cut;
 use ipc_proto::Client;
 use ipc_proto::channel::Replies;
 use ipc_proto::edges::app_bridge::{AppBridge, Reply, Request};
@@ -11,6 +10,7 @@ use ipc_proto::marker::strip;
 use ipc_proto::request_context::{
     AttachedFile, MAX_ATTACHED, MAX_PROGRESS_KEY, MAX_PROGRESS_MESSAGE,
 };
+use ipc_proto::text::cut;
 use std::cell::RefCell;
 
 /// Bytes of the key of a post.

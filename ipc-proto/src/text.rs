@@ -1,24 +1,19 @@
-//! Cutting text by bytes without cutting a character.
+//! Cutting text by bytes without cutting a character: what travels and what is kept is bounded in
+//! bytes.
 
 /// The longest beginning of `text` with at most `max` bytes.
 #[must_use]
 pub fn cut(text: &str, max: usize) -> &str {
-    let mut end = max.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
+    &text[..text.floor_char_boundary(max)]
 }
 
-/// `text` in pieces of at most `max` bytes; `max` must be at least 4, the longest character.
+/// `text` in pieces of at most `max` bytes, or of 4 where that is less: the longest character. None
+/// is empty.
 pub fn pieces(mut text: &str, max: usize) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
-        if text.is_empty() {
-            return None;
-        }
         let piece = cut(text, max.max(4));
         text = &text[piece.len()..];
-        Some(piece)
+        (!piece.is_empty()).then_some(piece)
     })
 }
 
@@ -28,10 +23,16 @@ mod tests {
 
     #[test]
     fn characters_stay_whole() {
-        assert_eq!(cut("aé", 2), "a");
-        assert_eq!(cut("aé", 3), "aé");
-        assert_eq!(cut("é", 1), "");
-        assert_eq!(cut("abc", 9), "abc");
+        for (text, max, kept) in [
+            ("aé", 2, "a"),
+            ("aé", 3, "aé"),
+            ("é", 1, ""),
+            ("", 0, ""),
+            ("abc", 9, "abc"),
+            ("abc", usize::MAX, "abc"),
+        ] {
+            assert_eq!(cut(text, max), kept, "{text} {max}");
+        }
     }
 
     proptest::proptest! {
