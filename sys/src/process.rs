@@ -2,9 +2,11 @@
 
 mod child;
 mod copy;
+mod parent;
 mod wait;
 
 pub use copy::{Alone, Side};
+pub use parent::ends_with_us;
 pub use wait::{ExitStatus, own_pidfd, pidfd_signal, try_wait, wait};
 
 use child::{Prepared, in_child};

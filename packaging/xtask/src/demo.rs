@@ -4,6 +4,7 @@ use crate::build;
 use crate::interrupt::Interrupt;
 use crate::node;
 use anyhow::{Context, Result, bail};
+use mono_sys::process::ends_with_us;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -85,11 +86,13 @@ impl Work {
     fn start(programs: &Path, folder: &Path) -> Result<Self> {
         let claims = folder.join("claims");
         std::fs::create_dir_all(&claims)?;
-        let mut child = Command::new(programs.join("work-service"))
+        let mut command = Command::new(programs.join("work-service"));
+        command
             .arg("--folder")
             .arg(&claims)
             .args(["http", "--finish-after-ms", WORK_TAKES_MS])
-            .stdout(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = ends_with_us(&mut command)
             .spawn()
             .context("the service for background work can't be started")?;
         let stdout = child.stdout.take().context("no output")?;
@@ -241,14 +244,16 @@ const RUN_UID: u32 = 61_013;
 fn start(programs: &Path, config: &Path, folder: &Path, interrupt: &Interrupt) -> Result<Daemon> {
     let socket = folder.join("monod.sock");
     let log = std::fs::File::create(folder.join("monod.log"))?;
-    let child = Command::new(programs.join("monod"))
+    let mut command = Command::new(programs.join("monod"));
+    command
         .arg("--config")
         .arg(config)
         .arg("--socket")
         .arg(&socket)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log)
+        .stderr(log);
+    let child = ends_with_us(&mut command)
         .spawn()
         .context("monod can't be started")?;
     interrupt.ends(&child);
@@ -308,7 +313,7 @@ fn serve(mut daemon: Daemon) -> Result<bool> {
         log = log.display(),
     );
     // A terminal sends Ctrl-C to the daemon too, `kill` of this program only reaches us: either way
-    // it stops in order and we follow.
+    // it stops in order and we follow. Where we are killed, the kernel asks it to stop.
     let status = daemon.child.wait()?;
     Ok(status.success())
 }

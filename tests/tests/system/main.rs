@@ -23,6 +23,7 @@ mod continuation_kills;
 mod continuation_neighbours;
 mod continuations;
 mod crashes;
+mod demo;
 mod early_apps;
 mod exposition;
 mod gateway;
