@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub type Env = BTreeMap<String, String>;
 
 /// Adds the variables of an environment file (`.env`) to `env`; those that are there already win.
-/// A file that is missing adds nothing.
+/// Somebody has named the file: that it is missing is an error.
 ///
 /// A line is `NAME=value`, with an optional `export`; a value may stand in double quotes (with the
 /// escapes of JSON) or in single quotes (as it is). Nothing is expanded. All wrong lines come at once.
@@ -23,7 +23,12 @@ pub fn read_env_file(path: &std::path::Path, env: &mut Env) -> Result<(), Errors
     };
     let text = match crate::load::read(path) {
         Ok(text) => text,
-        Err(Unreadable::Missing) => return Ok(()),
+        Err(Unreadable::Missing) => {
+            let problem = Diagnostic::error("unreadable", "", "there is no such file");
+            return Err(Errors {
+                diagnostics: vec![problem.at(&place(START))],
+            });
+        }
         Err(Unreadable::NotText(at)) => {
             return Err(Errors {
                 diagnostics: vec![
@@ -184,10 +189,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(".env");
         let mut env = Env::from([("A".to_string(), "exported".to_string())]);
-        assert!(
-            read_env_file(&path, &mut env).is_ok(),
-            "a missing file is ignored"
-        );
+        let missing = read_env_file(&path, &mut env).unwrap_err().to_string();
+        assert!(missing.contains("no such file"), "{missing}");
         std::fs::write(
             &path,
             "# c\nA=file\nexport B = \"x\\n#\" \n\nC='a \"b\"'\nD=\nE=a=b # c\n",

@@ -4,6 +4,7 @@ use crate::Arguments;
 use crate::admin;
 use crate::alone::alone;
 use crate::compose::Places;
+use crate::environment::environment;
 use crate::handover::{FORMAT, Handover, Left, Luggage};
 use crate::input::Input;
 use crate::launch::Launcher;
@@ -13,9 +14,9 @@ use crate::stubs;
 use crate::supervisor::{Parts, Supervisor};
 use crate::systemd;
 use crate::upgrade::Own;
+use crate::watchdog::TICK;
 use ipc_proto::Role;
 use mono_config::Config;
-use crate::watchdog::TICK;
 use nix::sys::socket::SockType;
 use nix::unistd::{Gid, Uid, chown};
 use std::collections::BTreeMap;
@@ -147,7 +148,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), BootError> {
             eprintln!("{waiting}");
         }
     }
-    let config = loaded.config;
+    let mut config = loaded.config;
+    config.env_file.clone_from(&arguments.env_taken);
     let libexec = match &arguments.libexec {
         Some(folder) => folder.clone(),
         None => own_folder()?,
@@ -290,13 +292,6 @@ fn live(
     });
     runtime.shutdown_background();
     Ok(result?)
-}
-
-/// The environment, as far as it can hold settings: a variable that isn't UTF-8 is none of ours.
-pub(crate) fn environment() -> BTreeMap<String, String> {
-    std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-        .collect()
 }
 
 /// Every run, channel and server holds descriptors here; the usual soft limit of 1024 is for

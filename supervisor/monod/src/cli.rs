@@ -12,12 +12,19 @@ use std::path::PathBuf;
     version,
     max_term_width = 100,
     after_help = "Examples:\n  monod --check\n  monod --config mono-agent.config.json\n  monoctl send \"hello\"\n\n\
-                  Exit status: 0 after an orderly stop or a good --check; 1 when it can't start."
+                  Exit status: 0 after an orderly stop or a good --check; 1 when it can't start; 2 wrong command line."
 )]
 pub(crate) struct Arguments {
     /// The configuration, a JSON file.
     #[arg(long, value_name = "FILE", default_value = "mono-agent.config.json")]
     pub(crate) config: PathBuf,
+    /// A file with variables (`NAME=value` in each line) to start with. Exported ones are stronger; no
+    /// `.env` is read that is not named here.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) env_file: Option<PathBuf>,
+    /// The file whose variables this program was executed with.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub(crate) env_taken: Option<PathBuf>,
     /// The admin socket [default: `monod.sock` in the state directory].
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,

@@ -386,7 +386,7 @@ fn skills(config: &Config) -> Vec<(&str, PathBuf)> {
         .collect()
 }
 
-/// Workspace-relative paths that are never published: state, configuration, keys, MCP file.
+/// Workspace-relative paths that are never published: state, configuration, keys, MCP file, variables.
 pub(crate) fn private_paths(config: &Config) -> Vec<String> {
     let mut all = vec![
         config.runtime.state_dir.clone(),
@@ -395,6 +395,7 @@ pub(crate) fn private_paths(config: &Config) -> Vec<String> {
         config.continuations.state_dir.clone(),
     ];
     all.extend(config.tools.mcp_config_path.clone());
+    all.extend(config.env_file.clone());
     all.extend(
         config
             .providers

@@ -619,6 +619,7 @@ fn hidden(config: &Config, socket: &Path) -> Vec<PathBuf> {
     ];
     // It starts programs of the operator's choice, with the keys that they need.
     all.extend(config.tools.mcp_config_path.clone());
+    all.extend(config.env_file.clone());
     let keys = config
         .providers
         .by_id

@@ -13,6 +13,7 @@ mod console;
 mod continuations;
 mod counters;
 mod ends;
+mod environment;
 mod figures;
 mod handover;
 mod handshake;
@@ -44,14 +45,18 @@ mod systemd;
 mod turns;
 mod upgrade;
 mod violations;
+mod watchdog;
 
 use clap::Parser;
-mod watchdog;
 pub(crate) use cli::Arguments;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Some(file) = &arguments.env_file {
+        eprintln!("monod: {}", environment::adopt(file));
+        return ExitCode::FAILURE;
+    }
     start_log();
     // Whoever starts a daemon may hold signals back, and processes inherit that: it could not be
     // stopped, and a run's commands could not be either.

@@ -1,9 +1,9 @@
 //! A changed configuration without a stop: it is checked first, then the workers that it changes
 //! are replaced one by one, while running turns finish on the old ones.
 
-use crate::boot::environment;
 use crate::compose;
 use crate::counters::Reason;
+use crate::environment::environment;
 use crate::input::ProcessId;
 use crate::launch::LaunchError;
 use crate::process::State;
@@ -179,6 +179,7 @@ impl Supervisor {
         let loaded = mono_config::load(&self.file, &environment());
         let mut loaded = loaded.map_err(|errors| invalid(errors.to_string()))?;
         let config = &mut loaded.config;
+        config.env_file.clone_from(&self.config.env_file);
         let kept = keep_fixed(&self.config, config);
         // The bound address is what counts; it stays, so its need of a key stays too.
         for (role, section, key) in [

@@ -157,6 +157,11 @@ fn configuration_keys_state_and_admin_socket_inside_the_workspace_are_out_of_rea
         .unwrap();
     setup.secret("model.key", "sk-of-the-provider").unwrap();
     setup.config["providers"]["test"]["apiKeyFile"] = json!("model.key");
+    setup.secret(".env", "KEY=sk-in-a-variable").unwrap();
+    let variables = setup.folder().join(".env");
+    setup = setup
+        .argument("--env-file")
+        .argument(&variables.to_string_lossy());
     setup.config["tools"]["mcpConfigPath"] = json!("mcp.json");
     let servers = json!({ "mcpServers": { "far": { "url": "http://127.0.0.1:9/mcp", "headers": { "x-key": "k" } } } });
     std::fs::write(setup.folder().join("mcp.json"), servers.to_string()).unwrap();
@@ -171,7 +176,7 @@ fn configuration_keys_state_and_admin_socket_inside_the_workspace_are_out_of_rea
     // The real admin command, in the hands of the agent.
     std::fs::copy(programs().join("monoctl"), folder.join("monoctl")).unwrap();
     let commands = [
-        "cat mono-agent.config.json model.key mcp.json | wc -c",
+        "cat mono-agent.config.json model.key mcp.json .env | wc -c",
         "find .mono-agent -mindepth 1 | wc -l",
         "mv mono-agent.config.json stolen && echo moved || echo kept",
         "echo '{}' > mono-agent.config.json && echo written || echo kept",

@@ -60,6 +60,52 @@ fn look_at_processes(daemon: &Daemon) -> usize {
 }
 
 #[test]
+fn a_named_environment_file_counts_as_exported_and_what_is_exported_is_stronger() {
+    let model = Model::start().unwrap();
+    let mut setup = Setup::new()
+        .unwrap()
+        .model(model.address(), "openai-chat")
+        .environment("MONO_AGENT_MODEL", "test:mock-2");
+    setup.config["providers"]["test"]["apiKeyEnv"] = json!("KEY_OF_THE_FILE");
+    let file = setup.folder().join("variables");
+    let lines = format!("KEY_OF_THE_FILE={FROM_FILE}\nMONO_AGENT_MODEL=test:mock-3\n");
+    setup.secret("variables", &lines).unwrap();
+    // Nobody named this one.
+    setup
+        .secret(".env", "MONO_AGENT_MODEL=test:mock-4")
+        .unwrap();
+    let mut daemon = setup
+        .argument("--env-file")
+        .argument(&file.to_string_lossy())
+        .start()
+        .unwrap();
+    let asked = |daemon: &Daemon| {
+        assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
+        let seen = model.last().unwrap();
+        assert_eq!(
+            (&*seen.model, seen.key.as_deref()),
+            ("mock-2", Some(FROM_FILE))
+        );
+    };
+    asked(&daemon);
+    // A reload doesn't read it again, and has what it said.
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(daemon.json(&["reload"]).unwrap()["ok"], true);
+    daemon.wait_healthy().unwrap();
+    asked(&daemon);
+    let gone = Setup::new()
+        .unwrap()
+        .argument("--check")
+        .argument("--env-file=/nowhere/variables");
+    let (code, words) = gone.refused().unwrap();
+    assert_eq!(code, 1, "{words}");
+    assert!(
+        words.contains("/nowhere/variables") && words.contains("no such file"),
+        "{words}"
+    );
+}
+
+#[test]
 fn keys_reach_the_provider_and_stand_nowhere_else() {
     let model = Model::start().unwrap();
     let mut setup = Setup::new()

@@ -24,6 +24,9 @@ use std::path::PathBuf;
 pub struct Config {
     /// The configuration file, absolute.
     pub file: PathBuf,
+    /// Where some of the variables are from, absolute; the daemon's to say.
+    #[serde(skip)]
+    pub env_file: Option<PathBuf>,
     #[serde(rename = "$schema")]
     pub schema: Option<String>,
     pub runtime: Runtime,
