@@ -450,6 +450,40 @@ fn files_go_in_and_come_out_verified() {
         let refused = browser.ask(&format!("GET {path}"), b"").unwrap();
         assert_eq!(code(&refused), (status, expected.to_owned()), "{path}");
     }
+    // The list of all files leads to the same bytes, under the same rules.
+    let listed = browser.get("/operator/artifacts").unwrap()["artifacts"][0].clone();
+    assert_eq!(
+        listed["deliveryConversationId"],
+        format!("web:{thread}"),
+        "{listed}"
+    );
+    let text = |name: &str| listed[name].as_str().unwrap();
+    let (file_id, run) = (text("id"), text("runId"));
+    let kept = |thread: &str, file: &str, run: &str| {
+        let path = format!("GET /api/v1/threads/{thread}/files/{file}?run={run}&{query}");
+        browser.ask(&path, b"").unwrap()
+    };
+    let again = kept(&thread, file_id, run);
+    assert_eq!((again.status, &*again.body), (200, &content[..]));
+    let disposition = "content-disposition";
+    assert_eq!(header(&again, disposition), header(&file, disposition));
+    for (refused, expected) in [
+        (kept("nope", file_id, run), (404, "artifact_missing")),
+        (kept(&thread, "nope", run), (404, "artifact_missing")),
+        (kept(&thread, file_id, "nope"), (404, "artifact_missing")),
+        (
+            kept(&thread, file_id, &format!("{run}&app=x")),
+            (404, "artifact_missing"),
+        ),
+    ] {
+        assert_eq!(code(&refused), (expected.0, expected.1.to_owned()));
+    }
+    let path = format!("GET /api/v1/threads/{thread}/files/{file_id}?run={run}");
+    let refused = browser.ask(&path, b"").unwrap();
+    assert_eq!(code(&refused), (400, "invalid_request".into()));
+    let path = format!("{path}&integrity=sha256%3A00");
+    let refused = browser.ask(&path, b"").unwrap();
+    assert_eq!(code(&refused), (409, "artifact_integrity_failed".into()));
     let host = format!("host: {}\r\n", &browser.base()[7..]);
     let foreign = format!("{host}cookie: mono_session={}\r\n", "0".repeat(64));
     let refused = send(browser.base(), &format!("GET {download}"), &foreign, b"").unwrap();

@@ -15,7 +15,7 @@ use ipc_proto::edges::artifact::{Artifact, Reply, Request};
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
 use ipc_proto::reply::ReplyPart;
 use ipc_proto::settings::{ArtifactSettings, RoleSettings};
-use ipc_proto::{Body, Call, Role, Server};
+use ipc_proto::{Body, Call, ConversationId, Role, Server, rooms};
 use jiff::Timestamp;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
@@ -535,6 +535,7 @@ fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec
                     "a channel names the conversation, the run and the integrity id",
                 ));
             }
+            in_its_room(role, delivery.as_ref())?;
             let wish = Wish {
                 id,
                 integrity_id: integrity_id.as_deref(),
@@ -562,6 +563,7 @@ fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec
             Ok((Reply::Artifacts { page }, fd.into_iter().collect()))
         }
         Request::Kept { app, delivery, run } => {
+            in_its_room(role, Some(delivery))?;
             let page = desk.kept(app_of(app)?, delivery, run, Timestamp::now());
             let (page, fd) = Body::pack_json(&page).map_err(internal)?;
             Ok((Reply::Artifacts { page }, fd.into_iter().collect()))
@@ -571,6 +573,18 @@ fn answer_read(desk: &Desk, role: Role, request: &Request) -> Result<(Reply, Vec
         | Request::Discard
         | Request::Enter { .. }
         | Request::Keep { .. } => Err(Fault::new("forbidden", "only for a run")),
+    }
+}
+
+/// The console may see a list of all files, and is given those of its own conversations alone.
+fn in_its_room(role: Role, delivery: Option<&ConversationId>) -> Result<(), Fault> {
+    let foreign = |delivery: &ConversationId| !delivery.as_str().starts_with(rooms::CONSOLE);
+    match role {
+        Role::ChannelConsole if delivery.is_some_and(foreign) => Err(Fault::new(
+            "forbidden",
+            "the file went to another channel's conversation",
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -342,6 +342,41 @@ async fn a_full_store_has_its_own_code_and_a_visible_part() {
 }
 
 #[tokio::test]
+async fn the_console_gets_no_file_of_another_channel() {
+    for (delivery, allowed) in [
+        ("web:t1", true),
+        ("openai-api:x", false),
+        ("terminal", false),
+        ("website:1", false),
+    ] {
+        let place = place();
+        let run = place.run(delivery);
+        let fds = place.write("w/a.txt", b"hello");
+        let (reply, fds) = run
+            .call(&publish(Root::Workspace, "a.txt"), &fds, SOON)
+            .await
+            .unwrap();
+        let (id, integrity) = attachment(reply, fds);
+        run.call(&Request::Finalise, &[], SOON).await.unwrap();
+        let console = place.reader(Role::ChannelConsole);
+        let kept = Request::Kept {
+            app: "0".repeat(32),
+            delivery: conversation(delivery),
+            run: RunId::parse("run-1").unwrap(),
+        };
+        for wish in [open(&id, Some(&integrity), Some(delivery)), kept] {
+            match console.call(&wish, &[], SOON).await {
+                Ok(_) => assert!(allowed, "{wish:?}"),
+                Err(CallError::Fault(fault)) => {
+                    assert_eq!((allowed, &*fault.code), (false, "forbidden"));
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn only_the_supervisor_lists_and_reads_without_naming_a_conversation() {
     let place = place();
     let run = place.run("physical");

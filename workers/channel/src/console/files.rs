@@ -15,7 +15,7 @@ use ipc_proto::channel::CallError;
 use ipc_proto::console::{Ask, Found};
 use ipc_proto::edges::artifact::{ArtifactRecord, Reply, Request};
 use ipc_proto::reply::{ReplyPart, failure_message};
-use ipc_proto::{ConversationId, RunId};
+use ipc_proto::{ConversationId, RunId, rooms};
 use mono_sys::mapped::Mapped;
 use mono_sys::memfd::{SealedError, read_sealed};
 use std::os::fd::OwnedFd;
@@ -71,8 +71,8 @@ pub async fn download(
     });
     let id = artifact
         .ok_or_else(|| ApiError::new(404, "forbidden", "This file is not part of that message."))?;
-    let delivery =
-        ConversationId::parse(&format!("web:{}", found.thread)).map_err(|_| missing())?;
+    let delivery = ConversationId::parse(&format!("{}{}", rooms::CONSOLE, found.thread))
+        .map_err(|_| missing())?;
     let run = found.message.run_id.as_deref().map(RunId::parse);
     let wanted = Wanted {
         id,
@@ -97,6 +97,30 @@ pub struct Wanted {
     pub run: Option<RunId>,
     /// The app that it is a file of; none for a part of the reply.
     pub app: Option<String>,
+}
+
+impl Wanted {
+    /// A file that went to a thread, named as the list of all files does: also where the message that
+    /// had it was edited or removed since.
+    ///
+    /// # Errors
+    /// 404 `artifact_missing` for what can't be a thread or a run.
+    pub fn of_thread(
+        (thread, id): (&str, &str),
+        run: &str,
+        integrity: String,
+        app: Option<String>,
+    ) -> Result<Self, ApiError> {
+        let missing = || refusal("artifact_missing");
+        let delivery = format!("{}{thread}", rooms::CONSOLE);
+        Ok(Self {
+            id: id.to_owned(),
+            integrity,
+            delivery: ConversationId::parse(&delivery).map_err(|_| missing())?,
+            run: Some(RunId::parse(run).map_err(|_| missing())?),
+            app,
+        })
+    }
 }
 
 /// A verified file on its way to a page.

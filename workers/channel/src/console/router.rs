@@ -495,6 +495,20 @@ impl Console {
                 Ok(answer(StatusCode::ACCEPTED, &json!({})))
             }
             ("GET", [id, "stream"]) => self.stream(parts, id, session).await,
+            ("GET", [id, "files", file]) => {
+                let needed = |name: &str| {
+                    let missing = || ApiError::invalid(format!("\"{name}\" is missing."));
+                    parameter(parts, name).ok_or_else(missing)
+                };
+                let app = parameter(parts, "app");
+                let wanted = files::Wanted::of_thread(
+                    (*id, *file),
+                    &needed("run")?,
+                    needed("integrity")?,
+                    app,
+                )?;
+                files::fetch(&self.keeper, &self.downloads, wanted).await
+            }
             _ => Err(ApiError::not_found("address")),
         }
     }
