@@ -1,5 +1,6 @@
 /** What operators see of the scripted daemon. */
 
+import { createHash } from "node:crypto";
 import type { Artifact, ConfigField, ContinuationHealth, Run, Status, Worker } from "../src/api/types.ts";
 
 const PROBES = {
@@ -67,8 +68,8 @@ export const runs: Run[] = Array.from({ length: 64 }, (_, n) => {
   const state = n === 0 ? "running" : n % 9 === 4 ? "failed" : n % 13 === 7 ? "interrupted" : n % 17 === 5 ? "cancelled" : "succeeded";
   const startedAt = new Date(Date.now() - n * 3_700_000 - 60_000).toISOString();
   return {
-    runId: `run-${(0x9f3a21 + n * 7919).toString(16)}`,
-    conversationId: `console:t${(n % 12) + 1}`,
+    runId: `01998a4e-${(0x9f3a + n * 791).toString(16)}-7000-8000-${(0x9f3a21 + n * 7919).toString(16).padStart(12, "0")}`,
+    conversationId: `web:t${(n % 12) + 1}`,
     status: state,
     source: n % 3 === 0 ? "console" : n % 3 === 1 ? "openai" : "webhook",
     sourceDetail: n % 3 === 2 ? "deploys" : null,
@@ -93,14 +94,18 @@ export const runs: Run[] = Array.from({ length: 64 }, (_, n) => {
   };
 });
 
-export const artifacts: Artifact[] = Array.from({ length: 18 }, (_, n) => ({
+/** The bytes of a listed file. */
+export const contents: Buffer[] = Array.from({ length: 18 }, (_, n) => Buffer.alloc(1200 + n * n * 4000, `${n} `));
+
+export const artifacts: Artifact[] = contents.map((content, n) => ({
   id: `a${n}`,
   runId: runs[n]?.runId ?? "",
-  conversationId: `console:t${n}`,
+  conversationId: n % 3 === 2 ? "terminal" : `web:t${n}`,
+  deliveryConversationId: n % 3 === 2 ? "terminal" : `web:t${n}`,
   name: n === 3 ? `<b>bold</b>\u202Egpj.csv` : (["orders.csv", "chart.png", "report.pdf", "notes.txt"][n % 4] ?? ""),
   mediaType: ["text/csv", "image/png", "application/pdf", "text/plain"][n % 4] ?? "",
-  sizeBytes: 1200 + n * n * 40_000,
-  integrityId: `sha256:${(n + 16).toString(16).repeat(32).slice(0, 64)}`,
+  sizeBytes: content.length,
+  integrityId: `sha256:${createHash("sha256").update(content).digest("hex")}`,
   createdAt: new Date(Date.now() - n * 5_000_000).toISOString(),
   expiresAt: new Date(Date.now() + (30 - n) * 86_400_000).toISOString(),
 }));

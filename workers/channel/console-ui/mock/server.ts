@@ -345,6 +345,8 @@ export class Mock {
       case "DELETE uploads/:id":
         this.uploads.delete(id ?? "");
         return send(response, 204);
+      case "GET threads/:id/files":
+        return this.listed(`web:${id}`, rest ?? "", query, response);
       case "GET messages/:id/attachments":
         return this.download(`${id}/${rest}`, query, response);
       case "GET search":
@@ -632,9 +634,24 @@ export class Mock {
     }
     if (kept.broken === "artifact_expired") throw new Refusal(404, "artifact_expired", "The file was kept for 30 days and is gone.");
     const content = kept.broken === "swapped" ? Buffer.alloc(kept.content.length, "x") : kept.content;
+    this.hand(kept.part.name, content, response);
+  }
+
+  /** A file of the list of all. The second one is not what was published. */
+  private listed(delivery: string, file: string, query: URLSearchParams, response: ServerResponse): void {
+    const at = operator.artifacts.findIndex((one) => one.id === file);
+    const [record, content] = [operator.artifacts[at], operator.contents[at]];
+    const own = record?.deliveryConversationId === delivery && query.get("run") === record.runId;
+    if (!own || content === undefined || query.get("integrity") !== record.integrityId) {
+      throw new Refusal(404, "artifact_missing", "The file is not there any more.");
+    }
+    this.hand(record.name, at === 1 ? Buffer.alloc(content.length, "x") : content, response);
+  }
+
+  private hand(name: string, content: Buffer, response: ServerResponse): void {
     response.writeHead(200, {
       "content-type": "application/octet-stream",
-      "content-disposition": `attachment; filename*=UTF-8''${encodeURIComponent(kept.part.name)}`,
+      "content-disposition": `attachment; filename*=UTF-8''${encodeURIComponent(name)}`,
       "content-length": content.length,
       "accept-ranges": "none",
       "content-security-policy": "sandbox; default-src 'none'",

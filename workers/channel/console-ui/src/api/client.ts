@@ -1,6 +1,7 @@
 /** Requests to the console's server. Addresses are made here and nowhere else. */
 
 import type {
+  Artifact,
   ArtifactPage,
   Bootstrap,
   ConfigField,
@@ -134,8 +135,16 @@ export const api = {
     const place = part.app === undefined ? "attachments" : `apps/${id(part.app)}/files`;
     return `${ROOT}/messages/${id(part.messageId)}/${place}/${id(part.id)}${query({ integrity: part.integrityId })}`;
   },
-  file: (part: FilePart, signal?: AbortSignal): Promise<Response> =>
-    request("GET", api.fileAddress(part).slice(ROOT.length), undefined, signal),
+  /** Null for what went to another channel: only an operator's command fetches that. */
+  artifactAddress: (file: Artifact): string | null => {
+    const thread = /^web:([0-9A-Za-z_-]+)$/.exec(file.deliveryConversationId ?? "")?.[1];
+    if (thread === undefined) return null;
+    const { runId: run, integrityId: integrity, app } = file;
+    return `${ROOT}/threads/${id(thread)}/files/${id(file.id)}${query({ run, integrity, app })}`;
+  },
+  /** A file at one of these addresses. */
+  file: (address: string, signal?: AbortSignal): Promise<Response> =>
+    request("GET", address.slice(ROOT.length), undefined, signal),
 
   search: (q: string, cursor?: string | null, signal?: AbortSignal): Promise<HitPage> =>
     json("GET", `/search${query({ q, cursor, limit: 20 })}`, undefined, signal),

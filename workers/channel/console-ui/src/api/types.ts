@@ -334,6 +334,10 @@ export interface Artifact {
   id: string;
   runId: string;
   conversationId: string;
+  /** Where it went: `web:` and a thread for those of this console. */
+  deliveryConversationId?: string | null;
+  /** The app that it is a file of. */
+  app?: string;
   name: string;
   mediaType: string;
   sizeBytes: number;

@@ -2,7 +2,7 @@
 
 import { useCallback, useContext, useEffect, useLayoutEffect, useRef, useState, type ReactNode } from "react";
 import { apps, type View } from "../api/apps.ts";
-import { ApiError, sentence } from "../api/client.ts";
+import { api, ApiError, sentence } from "../api/client.ts";
 import { onHint } from "../api/hints.ts";
 import type { AppPart, AppRecord, FilePart } from "../api/types.ts";
 import { fetchFile, save } from "../files/fetchFile.ts";
@@ -93,7 +93,7 @@ export default function AppCard({ part }: { part: AppPart }): ReactNode {
         },
         save: (file) => {
           setSaved((all) => [file, ...all]);
-          fetchFile(file, () => undefined, new AbortController().signal).then(
+          fetchFile({ ...file, address: api.fileAddress(file) }, () => undefined, new AbortController().signal).then(
             ({ bytes }) => save(bytes, plain(file.name)),
             (error: unknown) => notify(sentence(error), "bad"),
           );

@@ -38,7 +38,7 @@ export function FileCard({ part: given }: { part: FilePart }): ReactNode {
     setError(null);
     setProgress(0);
     try {
-      const file = await fetchFile(part, setProgress, controller.signal);
+      const file = await fetchFile({ ...part, address: api.fileAddress(part) }, setProgress, controller.signal);
       setVerified(file.verified === true);
       then(file);
     } catch (cause) {

@@ -1,7 +1,15 @@
 /** Fetches a reply file and makes sure that it is the one that was published. */
 
 import { api } from "../api/client.ts";
-import type { FilePart } from "../api/types.ts";
+
+/** What was published, and where it is. */
+export interface Published {
+  address: string;
+  bytes: number;
+  integrityId: string;
+  /** Hexadecimal. */
+  sha256?: string;
+}
 
 export interface Fetched {
   bytes: Uint8Array<ArrayBuffer>;
@@ -11,12 +19,12 @@ export interface Fetched {
 
 /** Throws with a sentence for a person. */
 export async function fetchFile(
-  part: FilePart,
+  file: Published,
   onProgress: (part: number) => void,
   signal: AbortSignal,
 ): Promise<Fetched> {
-  const response = await api.file(part, signal);
-  const bytes = new Uint8Array(part.bytes);
+  const response = await api.file(file.address, signal);
+  const bytes = new Uint8Array(file.bytes);
   let at = 0;
   const reader = response.body?.getReader();
   if (reader === undefined) throw new Error("The file has no content.");
@@ -29,7 +37,7 @@ export async function fetchFile(
     onProgress(at / Math.max(1, bytes.length));
   }
   if (at !== bytes.length) throw new Error("The file came incomplete. Try again.");
-  const wanted = hash(part);
+  const wanted = hash(file);
   // Only pages of a secure origin (https, or this machine) can hash.
   if (wanted === null || crypto.subtle === undefined) return { bytes, verified: null };
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
@@ -38,8 +46,8 @@ export async function fetchFile(
   return { bytes, verified: true };
 }
 
-/** The published SHA-256 in hexadecimal; null when the part doesn't say. */
-export function hash(part: FilePart): string | null {
+/** The published SHA-256 in hexadecimal; null when the file doesn't say. */
+export function hash(part: { integrityId: string; sha256?: string }): string | null {
   const found = /^(?:sha256:)?([0-9a-f]{64})$/i.exec(part.sha256 ?? part.integrityId);
   return found?.[1]?.toLowerCase() ?? null;
 }

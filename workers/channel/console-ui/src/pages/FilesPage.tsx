@@ -3,12 +3,13 @@
 import type { ReactNode } from "react";
 import { api, sentence } from "../api/client.ts";
 import type { Artifact, ArtifactPage } from "../api/types.ts";
+import { Download } from "../files/Download.tsx";
 import { notify } from "../state/notices.ts";
 import { useResource } from "../state/resource.ts";
 import { DataTable, Page } from "../ui/DataTable.tsx";
 import { count, plural, size } from "../ui/format.ts";
-import { Link } from "../ui/Link.tsx";
 import { Name } from "../ui/Name.tsx";
+import { RunLink } from "../ui/RunLink.tsx";
 import { Empty, Failed, Loading } from "../ui/States.tsx";
 import { Time } from "../ui/Time.tsx";
 
@@ -52,18 +53,22 @@ export default function FilesPage(): ReactNode {
           rows={value.artifacts}
           id={(file) => file.id}
           columns={[
-            { title: "Name", cell: (file) => <Name className="name">{file.name}</Name> },
+            {
+              title: "Name",
+              cell: (file) => (
+                <span className="file-cell">
+                  <Download file={file} />
+                  <Name className="name">{file.name}</Name>
+                </span>
+              ),
+            },
             { title: "Type", cell: (file) => file.mediaType },
             { title: "Size", figures: true, cell: (file) => size(file.sizeBytes) },
             { title: "Created", cell: (file) => <Time at={file.createdAt} /> },
             { title: "Expires", cell: (file) => <Time at={file.expiresAt} /> },
             {
               title: "Run",
-              cell: (file) => (
-                <Link to={`/runs/${encodeURIComponent(file.runId)}`} className="id">
-                  {file.runId}
-                </Link>
-              ),
+              cell: (file) => <RunLink id={file.runId} />,
             },
             {
               title: "Integrity",

@@ -7,6 +7,7 @@ import { ActivityView } from "../chat/Activity.tsx";
 import { LongText } from "../chat/LongText.tsx";
 import { useResource } from "../state/resource.ts";
 import { DataTable, Facts, Page, Tag } from "../ui/DataTable.tsx";
+import { CopyButton } from "../ui/CopyButton.tsx";
 import { count, duration, money, size } from "../ui/format.ts";
 import { Link } from "../ui/Link.tsx";
 import { Failed, Loading } from "../ui/States.tsx";
@@ -31,7 +32,12 @@ function Shown({ run }: { run: Run }): ReactNode {
     <>
       <Facts
         facts={[
-          ["Run", <code>{run.runId}</code>],
+          [
+            "Run",
+            <>
+              <code>{run.runId}</code> <CopyButton text={run.runId} label="Copy the id of this run" small />
+            </>,
+          ],
           ["Status", <Tag state={run.status} />],
           ["Failure", run.failureKind == null ? null : <code>{run.failureKind}</code>],
           ["Conversation", <bdi>{run.conversationId}</bdi>],

@@ -7,7 +7,7 @@ import { notify } from "../state/notices.ts";
 import { useResource } from "../state/resource.ts";
 import { DataTable, Page, Tag } from "../ui/DataTable.tsx";
 import { count, duration, money } from "../ui/format.ts";
-import { Link } from "../ui/Link.tsx";
+import { RunLink } from "../ui/RunLink.tsx";
 import { Empty, Failed, Loading } from "../ui/States.tsx";
 import { Time } from "../ui/Time.tsx";
 
@@ -53,11 +53,7 @@ export default function RunsPage(): ReactNode {
           columns={[
             {
               title: "Run",
-              cell: (run) => (
-                <Link to={`/runs/${encodeURIComponent(run.runId)}`} className="id">
-                  {run.runId}
-                </Link>
-              ),
+              cell: (run) => <RunLink id={run.runId} />,
             },
             {
               title: "Status",

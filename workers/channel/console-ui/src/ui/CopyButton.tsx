@@ -3,7 +3,7 @@ import { notify, say } from "../state/notices.ts";
 import { Icon } from "./Icon.tsx";
 
 /** Copies a text and says that it did. */
-export function CopyButton({ text, label }: { text: string; label: string }): ReactNode {
+export function CopyButton({ text, label, small = false }: { text: string; label: string; small?: boolean }): ReactNode {
   const [copied, setCopied] = useState(false);
   useEffect(() => {
     if (!copied) return undefined;
@@ -13,7 +13,7 @@ export function CopyButton({ text, label }: { text: string; label: string }): Re
   return (
     <button
       type="button"
-      className="icon-button"
+      className={small ? "icon-button small" : "icon-button"}
       aria-label={label}
       title={label}
       onClick={() => {

@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { test } from "node:test";
 import type { Page } from "playwright-core";
+import * as operator from "../../mock/operator.ts";
 import type { Console } from "../page.ts";
 import { clean, setup } from "./setup.ts";
 
@@ -237,6 +238,34 @@ test("the operators' pages show what the daemon says, and a session can be revok
   await page.getByRole("button", { name: /^Log out/ }).click();
   await page.getByRole("dialog").getByRole("button", { name: "Log out" }).click();
   await page.getByRole("heading", { name: "You are logged out" }).waitFor();
+  await console.close();
+});
+
+test("a run's id leaves room for its status on a phone, and is whole when it is wanted", async () => {
+  const console = await it.open({ viewport: SIZES.phone, permissions: ["clipboard-read", "clipboard-write"] });
+  const { page } = console;
+  await console.goto("/runs");
+  const row = page.getByRole("table").getByRole("row").nth(1);
+  const status = await row.getByText("running").boundingBox();
+  assert.ok(status !== null && status.x + status.width <= SIZES.phone.width, JSON.stringify(status));
+  const id = operator.runs[0]?.runId ?? "";
+  const link = row.getByRole("link", { name: id, exact: true });
+  const whole = link.getByText(id);
+  const shown = (): Promise<boolean> => whole.evaluate((element) => getComputedStyle(element).clipPath === "none");
+  assert.equal(await shown(), false);
+  await link.hover();
+  assert.equal(await shown(), true);
+  const box = await whole.boundingBox();
+  assert.ok(box !== null && box.x >= 0 && box.x + box.width <= SIZES.phone.width, JSON.stringify(box));
+  await page.mouse.move(0, 0);
+  assert.equal(await shown(), false);
+  await page.getByRole("region", { name: "Runs" }).focus();
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Tab");
+  assert.equal(await shown(), true);
+  await row.getByRole("button", { name: `Copy the id of run ${id}` }).click();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), id);
+  clean(console);
   await console.close();
 });
 

@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
+import * as operator from "../../mock/operator.ts";
 import { clean, setup } from "./setup.ts";
 
 const it = setup();
@@ -130,5 +131,31 @@ test("a file that is gone or changed is not used, and says why", async () => {
   const failure = page.getByRole("article", { name: "A part that failed" });
   await failure.getByText("The file is larger than 20 MiB").waitFor();
   await failure.getByText("movie.mkv").waitFor();
+  await console.close();
+});
+
+test("a file of the list of all is saved byte for byte; one that was swapped is not, and another channel's has a command", async () => {
+  const console = await it.open({ permissions: ["clipboard-read", "clipboard-write"] });
+  const { page } = console;
+  await console.goto("/files");
+  const rows = page.getByRole("table").getByRole("row");
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    rows.nth(1).getByRole("link", { name: "Download orders.csv" }).click(),
+  ]);
+  assert.equal(download.suggestedFilename(), "orders.csv");
+  const [first] = operator.artifacts;
+  assert.equal(`sha256:${sha(readFileSync(await download.path()))}`, first?.integrityId);
+  // A name can't pass for another here either.
+  await rows.nth(4).getByRole("link", { name: "Download <b>bold</b>\ufffdgpj.csv" }).waitFor();
+  let saved = false;
+  page.on("download", () => (saved = true));
+  await rows.nth(2).getByRole("link", { name: "Download chart.png" }).click();
+  await page.getByRole("log", { name: "Notices" }).getByText("chart.png: What came is not what was published").waitFor();
+  assert.equal(saved, false);
+  assert.equal(await rows.nth(3).getByRole("link", { name: /Download/ }).count(), 0);
+  await rows.nth(3).getByRole("button", { name: /Copy the command/ }).click();
+  assert.equal(await page.evaluate(() => navigator.clipboard.readText()), "monoctl artifacts get a2 -o report.pdf");
+  clean(console);
   await console.close();
 });

@@ -80,6 +80,11 @@ test("operators see the daemon's workers, confined, and its runs, files and conf
   await console.goto("/files");
   await page.getByRole("table").getByRole("row").nth(1).waitFor();
   await page.getByText(/ used by /).waitFor();
+  const [download] = await Promise.all([
+    page.waitForEvent("download"),
+    page.getByRole("table").getByRole("link", { name: /^Download / }).first().click(),
+  ]);
+  assert.ok(readFileSync(await download.path()).length > 0);
   await console.goto("/settings");
   await page.getByRole("region", { name: "Configuration" }).getByText("runtime.stateDir").waitFor();
   clean(console);

@@ -1,6 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { FilePart } from "../../src/api/types.ts";
+import { api } from "../../src/api/client.ts";
+import { command } from "../../src/files/command.ts";
+import { shortId } from "../../src/ui/shortId.ts";
 import { fileName } from "../../src/chat/uploads.ts";
 import { readable } from "../../src/chat/readable.ts";
 import { hash } from "../../src/files/fetchFile.ts";
@@ -29,6 +32,39 @@ test("figures", () => {
   assert.equal(era(now - 90 * 86_400_000, now), "Older");
   assert.equal(time("2026-03-10T12:00:00Z"), now);
   assert.equal(time("no time"), null);
+});
+
+test("a long id is cut in its middle, a short one is whole", () => {
+  assert.equal(shortId("01998a4e-5f0c-7000-8000-00000000ab3f"), "01998a4e…ab3f");
+  assert.equal(shortId("0123456789abcdef"), "0123456789abcdef");
+  assert.equal(shortId(""), "");
+});
+
+test("a listed file has an address only where it went to a thread, made of its ids", () => {
+  const file = {
+    id: "a/1",
+    runId: "r1",
+    conversationId: "web:t1:2",
+    deliveryConversationId: "web:t1",
+    name: "n",
+    mediaType: "a/b",
+    sizeBytes: 1,
+    integrityId: "sha256:00",
+    createdAt: "",
+    expiresAt: "",
+  };
+  assert.equal(api.artifactAddress(file), "/api/v1/threads/t1/files/a%2F1?run=r1&integrity=sha256%3A00");
+  assert.match(api.artifactAddress({ ...file, app: "0a" }) ?? "", /&app=0a$/);
+  for (const deliveryConversationId of ["terminal", "openai-api:t1", "web:", "web:../x", "web:t1:2", null]) {
+    assert.equal(api.artifactAddress({ ...file, deliveryConversationId }), null, String(deliveryConversationId));
+  }
+});
+
+test("a command has no name that a shell could read as more", () => {
+  assert.equal(command({ id: "a1", name: "weekly-2.csv" }), "monoctl artifacts get a1 -o weekly-2.csv");
+  for (const name of ["-o", "a b", "$(x)", "a;b", "..", "/etc/x", "ä", "a\nb", ""]) {
+    assert.equal(command({ id: "a1", name }), "monoctl artifacts get a1 -o FILE", name);
+  }
 });
 
 test("paths", () => {
