@@ -1,8 +1,13 @@
 //! The command line.
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use ipc_proto::Role;
 use std::path::PathBuf;
+
+/// What every command takes stands apart from its own.
+const EVERYWHERE: &str = "Options of every command";
 
 /// Operate mono: see what runs and how it is confined, send messages, fetch files.
 #[derive(Debug, Parser)]
@@ -12,17 +17,17 @@ use std::path::PathBuf;
     arg_required_else_help = true,
     after_help = "Examples:\n  monoctl doctor\n  monoctl status\n  monoctl send \"What is in the workspace?\"\n  monoctl artifacts list\n\n\
                   Exit status: 0 done; 1 failed, degraded or unhealthy; 2 wrong command line;\n\
-                  3 no daemon; 130 interrupted."
+                  3 no daemon; 130 interrupted. What follows ends with 0 when it is interrupted."
 )]
 pub(crate) struct Cli {
     /// Admin socket of the daemon [default: $MONO_SOCKET, .mono-agent/monod.sock, /run/mono/monod.sock]
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", help_heading = EVERYWHERE)]
     pub(crate) socket: Option<PathBuf>,
     /// Print JSON for scripts
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) json: bool,
     /// Never colour the output ($NO_COLOR does the same)
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = EVERYWHERE)]
     pub(crate) no_color: bool,
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -124,7 +129,7 @@ pub(crate) enum Command {
         /// Configuration file [default: mono-agent.config.json, /etc/mono/mono-agent.config.json]
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
-        /// File with variables that the daemon's environment will have; exported ones are stronger
+        /// File with variables, as for `monod --env-file`; exported ones are stronger
         #[arg(long, value_name = "FILE")]
         env_file: Option<PathBuf>,
     },
@@ -220,10 +225,10 @@ pub(crate) enum Continuations {
         monoctl continuations list --json | jq -r '.continuations[] | [.continuationId, .state] | @tsv'"
     )]
     List {
-        /// Most entries to show, at most continuations.limits.operatorPageSize
-        #[arg(long, value_parser = clap::value_parser!(u32).range(1..=500))]
+        /// Most entries to show, 1 to 500 and at most continuations.limits.operatorPageSize
+        #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=500))]
         limit: Option<u32>,
-        /// Go on where an earlier page ended
+        /// Go on where an earlier page ended; that one prints the command
         #[arg(long)]
         cursor: Option<String>,
     },
@@ -324,11 +329,12 @@ pub(crate) enum Worker {
     /// End the worker of a role and wait until a fresh one serves
     #[command(
         after_help = "Calls that it works on are lost; `monoctl worker drain` lets them finish. The other workers go on.\n\n\
+        Exit status: 0 another one serves, 1 it doesn't within 30 s, 3 no daemon.\n\n\
         Example:\n  monoctl worker restart egress"
     )]
     Restart {
         /// Role of an always-on worker
-        #[arg(value_parser = roles())]
+        #[arg(value_parser = always_on())]
         role: String,
     },
     /// Let a worker that failed too often, or that was drained, be started again
@@ -346,7 +352,7 @@ pub(crate) enum Worker {
         Example:\n  monoctl worker drain channel-openai\n  monoctl worker unpark channel-openai")]
     Drain {
         /// Role of an always-on worker
-        #[arg(value_parser = roles())]
+        #[arg(value_parser = always_on())]
         role: String,
     },
 }
@@ -373,24 +379,35 @@ pub(crate) enum Policy {
 }
 
 /// The roles that are started confined.
-fn all_roles() -> clap::builder::PossibleValuesParser {
-    ipc_proto::Role::ALL
-        .iter()
-        .filter(|role| !matches!(role, ipc_proto::Role::Monod))
-        .map(|role| role.name())
+fn all_roles() -> PossibleValuesParser {
+    parser(|role| role != Role::Monod)
+}
+
+/// The roles of workers that are ours.
+fn roles() -> PossibleValuesParser {
+    parser(|role| !matches!(role, Role::Monod | Role::McpServer))
+}
+
+/// Those of them that have one worker all the time.
+fn always_on() -> PossibleValuesParser {
+    parser(|role| !matches!(role, Role::Monod | Role::McpServer | Role::Run))
+}
+
+fn parser(has: impl Fn(Role) -> bool) -> PossibleValuesParser {
+    let roles = Role::ALL.into_iter().filter(|role| has(*role));
+    roles
+        .map(|role| PossibleValue::new(role.name()).hide(NOT_YET.contains(&role)))
         .collect::<Vec<_>>()
         .into()
 }
 
-/// The roles of workers that are ours.
-fn roles() -> clap::builder::PossibleValuesParser {
-    ipc_proto::Role::ALL
-        .iter()
-        .filter(|role| !matches!(role, ipc_proto::Role::Monod | ipc_proto::Role::McpServer))
-        .map(|role| role.name())
-        .collect::<Vec<_>>()
-        .into()
-}
+/// Channels that have a profile and no worker yet: taken, and offered to nobody.
+const NOT_YET: [Role; 4] = [
+    Role::ChannelA2a,
+    Role::ChannelCron,
+    Role::ChannelSlack,
+    Role::ChannelTelegram,
+];
 
 #[derive(Debug, Args)]
 #[command(
@@ -461,10 +478,10 @@ const PAGE: u32 = 20;
 
 #[derive(Debug, Args)]
 pub(crate) struct Page {
-    /// Most entries to show
-    #[arg(long, default_value_t = PAGE, value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// Most entries to show, 1 to 100
+    #[arg(long, value_name = "NUMBER", default_value_t = PAGE, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) limit: u32,
-    /// Go on where an earlier page ended
+    /// Go on where an earlier page ended; that one prints the command
     #[arg(long)]
     pub(crate) cursor: Option<String>,
 }
@@ -537,7 +554,7 @@ pub(crate) enum Artifacts {
     Get {
         /// Opaque id, from `monoctl artifacts list` or an answer
         id: String,
-        /// File to write; `-` is standard output
+        /// File to write; `-` is standard output, where nothing but the file comes then
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
         /// Replace the file if it exists
@@ -550,7 +567,7 @@ pub(crate) enum Artifacts {
 pub(crate) enum Config {
     /// Tell, section by section, what is ready and what is wrong
     #[command(
-        after_help = "Reads the file and ./.env, writes nothing. Exit status: 0 usable, 1 errors.\n\n\
+        after_help = "Writes nothing, and reads no .env that nobody named. Exit status: 0 usable, 1 errors.\n\n\
         Example:\n  monoctl config check --config mono-agent.config.json"
     )]
     Check {
@@ -575,7 +592,7 @@ pub(crate) struct ConfigFile {
     /// Configuration file [default: mono-agent.config.json, /etc/mono/mono-agent.config.json]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// File with variables that the daemon's environment will have; exported ones are stronger
+    /// File with variables, as for `monod --env-file`; exported ones are stronger
     #[arg(long, value_name = "FILE")]
     pub(crate) env_file: Option<PathBuf>,
 }
@@ -588,6 +605,34 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn nobody_is_offered_a_worker_that_there_is_not() {
+        let mut script = Vec::new();
+        clap_complete::generate(Shell::Zsh, &mut Cli::command(), "monoctl", &mut script);
+        let script = String::from_utf8(script).unwrap_or_default();
+        let help = help_of(&["monoctl", "worker", "drain", "--help"]);
+        for text in [&script, &help] {
+            assert!(text.contains("channel-openai") && !text.contains("channel-slack"));
+        }
+        // A run worker is one of many.
+        assert!(!help.contains("run,"), "{help}");
+        assert!(Cli::try_parse_from(["monoctl", "policy", "explain", "channel-slack"]).is_ok());
+    }
+
+    #[test]
+    fn what_every_command_takes_stands_apart() {
+        let help = help_of(&["monoctl", "runs", "list", "--help"]);
+        let (own, everywhere) = help.split_once(EVERYWHERE).unwrap_or_default();
+        assert!(own.contains("--limit") && own.contains("--cursor") && !own.contains("--socket"));
+        assert!(everywhere.contains("--socket") && everywhere.contains("--json"));
+    }
+
+    fn help_of(words: &[&str]) -> String {
+        Cli::try_parse_from(words)
+            .err()
+            .map_or_else(String::new, |e| e.to_string())
     }
 
     #[test]

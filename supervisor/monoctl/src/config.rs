@@ -49,9 +49,9 @@ pub(crate) fn run(command: Config, screen: &mut Screen) -> Result<u8, CtlError> 
     }
 }
 
-/// The process's environment, which is what a daemon reads too, and what a file adds that somebody named.
-/// None is read unasked: in an agent's folder the agent may have written it. A variable that is not
-/// UTF-8 can't be one of ours.
+/// The process's environment, and what a file adds that somebody named, as a daemon has it. None is
+/// read unasked: in an agent's folder the agent may have written it. A variable that is not UTF-8
+/// can't be one of ours.
 pub(crate) fn environment(env_file: Option<&Path>) -> Result<Env, Errors> {
     let mut env: Env = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -91,7 +91,11 @@ fn show(loaded: &mono_config::Loaded, screen: &mut Screen) -> Result<u8, CtlErro
 
 fn refuse(errors: &Errors, screen: &mut Screen) -> Result<u8, CtlError> {
     if screen.is_json() {
-        screen.json(&json!({ "ok": false, "errors": errors.diagnostics }))?;
+        screen.json(&json!({
+            "ok": false,
+            "error": { "kind": "config_invalid", "message": errors.to_string() },
+            "errors": errors.diagnostics,
+        }))?;
     } else {
         screen.aside(&errors.to_string())?;
     }

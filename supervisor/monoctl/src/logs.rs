@@ -3,6 +3,7 @@
 use crate::daemon::Daemon;
 use crate::error::CtlError;
 use crate::screen::Screen;
+use crate::send::INTERRUPTED;
 use crate::terminal::safe_line;
 use ipc_proto::admin::Ask;
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::path::Path;
 use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Between two looks for new lines.
 const LOOK: Duration = Duration::from_millis(300);
@@ -45,7 +47,7 @@ struct Entry {
     text: String,
 }
 
-/// Shows the newest lines; with `follow`, goes on until it is interrupted.
+/// Shows the newest lines; with `follow`, goes on until it is interrupted, which is its good end.
 pub(crate) async fn run(
     socket: Option<&Path>,
     wanted: Wanted,
@@ -53,6 +55,7 @@ pub(crate) async fn run(
     screen: &mut Screen,
 ) -> Result<u8, CtlError> {
     let daemon = Daemon::connect(socket).await?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     let mut after = 0;
     loop {
         let ask = Ask::Logs {
@@ -60,7 +63,10 @@ pub(crate) async fn run(
             run: wanted.run.clone(),
             after,
         };
-        let (page, _) = daemon.ask::<Page>(&ask, &[]).await?;
+        let page = tokio::select! {
+            page = daemon.ask::<Page>(&ask, &[]) => page?.0,
+            _ = interrupt.recv() => return Ok(stopped(follow)),
+        };
         show(&page, screen)?;
         if !follow {
             return Ok(0);
@@ -68,9 +74,17 @@ pub(crate) async fn run(
         let full = page.entries.len() >= FULL && page.last > after;
         after = page.last;
         if !full {
-            tokio::time::sleep(LOOK).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                _ = interrupt.recv() => return Ok(stopped(follow)),
+            }
         }
     }
+}
+
+/// The exit status after an interrupt: who follows ends so, who waited for an answer has none.
+fn stopped(follow: bool) -> u8 {
+    if follow { 0 } else { INTERRUPTED }
 }
 
 fn show(page: &Page, screen: &mut Screen) -> Result<(), CtlError> {

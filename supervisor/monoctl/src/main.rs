@@ -36,8 +36,12 @@ use serde_json::json;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A wrong command line ends here with status 2, `--help` with 0.
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) if e.use_stderr() && wants_json() => return refuse(&e),
+        // A wrong command line ends here with status 2, `--help` with 0.
+        Err(e) => e.exit(),
+    };
     let mut screen = Screen::of_process(cli.json, cli.no_color);
     let result = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -53,6 +57,32 @@ fn main() -> ExitCode {
             ExitCode::from(e.status())
         }
     }
+}
+
+/// Whether a script asked, also with words that nobody understands.
+fn wants_json() -> bool {
+    let words = std::env::args_os().skip(1);
+    words
+        .take_while(|word| word != "--")
+        .any(|word| word == "--json")
+}
+
+/// What is wrong with a command line, as an object.
+fn refuse(error: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingSubcommand};
+    let message = match error.kind() {
+        DisplayHelpOnMissingArgumentOrSubcommand | MissingSubcommand => {
+            "a command is missing; --help names them".to_owned()
+        }
+        _ => {
+            let said = error.to_string();
+            let first = said.split("\n\n").next().unwrap_or_default();
+            first.trim_start_matches("error: ").to_owned()
+        }
+    };
+    let error = CtlError::Usage(message);
+    Screen::of_process(true, true).error(&error);
+    ExitCode::from(error.status())
 }
 
 async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {

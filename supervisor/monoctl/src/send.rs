@@ -24,7 +24,7 @@ use view::{End, View};
 /// Largest message in bytes.
 const MAX_TEXT: u64 = 4 * 1024 * 1024;
 /// What a shell says of a program that SIGINT ended.
-const INTERRUPTED: u8 = 130;
+pub(crate) const INTERRUPTED: u8 = 130;
 /// How long the daemon may take to hear that the run is not wanted any more.
 const CANCEL_WITHIN: Duration = Duration::from_secs(2);
 

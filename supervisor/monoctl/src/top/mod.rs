@@ -108,12 +108,17 @@ fn view<'a>(seen: &'a Seen, skip: usize, foot: &'a str, colour: bool) -> View<'a
 async fn stream(watch: &mut Watch, once: bool, screen: &mut Screen) -> Result<u8, CtlError> {
     watch.look().await?;
     tokio::time::sleep(GLANCE).await;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
         screen.json(&watch.look().await?.value)?;
         if once {
             return Ok(0);
         }
-        tokio::time::sleep(REFRESH).await;
+        tokio::select! {
+            () = tokio::time::sleep(REFRESH) => {}
+            // Its good end: nothing was waited for.
+            _ = interrupt.recv() => return Ok(0),
+        }
     }
 }
 

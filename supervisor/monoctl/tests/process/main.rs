@@ -131,6 +131,7 @@ fn a_wrong_command_line_is_status_two() {
         &["unpark", "nobody"],
         &["worker", "restart"],
         &["worker", "restart", "monod"],
+        &["worker", "restart", "run"],
         &["policy", "explain", "monod"],
         &["logs", "nobody"],
         &["artifacts", "get", "id"],
@@ -141,6 +142,50 @@ fn a_wrong_command_line_is_status_two() {
             "{arguments:?}"
         );
     }
+}
+
+#[test]
+fn a_wrong_command_line_is_an_object_for_a_script() {
+    for (arguments, told) in [
+        (
+            &["frobnicate", "--json"][..],
+            "unrecognized subcommand 'frobnicate'",
+        ),
+        (&["--json"], "a command is missing; --help names them"),
+        (
+            &["--json", "runs"],
+            "a command is missing; --help names them",
+        ),
+        (
+            &["runs", "list", "--json", "--limit", "0"],
+            "0 is not in 1..=100",
+        ),
+        (&["artifacts", "get", "id", "--json"], "--output"),
+    ] {
+        let output = monoctl(arguments).output().unwrap();
+        assert_eq!(
+            (output.status.code(), err(&output)),
+            (Some(2), String::new()),
+            "{arguments:?}"
+        );
+        let error: Value = serde_json::from_str(&out(&output)).unwrap();
+        assert_eq!(
+            (&error["ok"], &error["error"]["kind"]),
+            (&json!(false), &json!("usage"))
+        );
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains(told), "{message}");
+    }
+    // It is the message's own word here, and help is no error.
+    let output = monoctl(&["send", "a", "b", "--", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        (output.status.code(), out(&output)),
+        (Some(2), String::new())
+    );
+    let output = monoctl(&["--json", "--help"]).output().unwrap();
+    assert!(output.status.success() && out(&output).contains("Usage"));
 }
 
 #[test]
@@ -452,6 +497,23 @@ fn a_configuration_is_checked_and_shown_without_a_daemon() {
     assert!(!show(&[]).contains("77"), "{}", show(&[]));
     let named = show(&["--env-file", ".env"]);
     assert!(named.contains("77") && named.contains("[env]"), "{named}");
+    let missing = here(&[
+        "config",
+        "show",
+        "--env-file",
+        "no.env",
+        "--config",
+        &example(),
+        "--json",
+    ]);
+    assert_eq!(missing.status.code(), Some(1));
+    let told: Value = serde_json::from_str(&out(&missing)).unwrap();
+    assert_eq!(told["error"]["kind"], "config_invalid");
+    let message = told["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("no.env") && message.contains("no such file"),
+        "{message}"
+    );
 
     std::fs::write(
         folder.path().join("mono-agent.config.json"),
@@ -463,10 +525,11 @@ fn a_configuration_is_checked_and_shown_without_a_daemon() {
         assert_eq!(bad.status.code(), Some(1));
         assert!(format!("{}{}", out(&bad), err(&bad)).contains("runtime.modle"));
         let bad = here(&["config", command, "--json"]);
-        assert_eq!(
-            serde_json::from_str::<Value>(&out(&bad)).unwrap()["ok"],
-            false
-        );
+        let told: Value = serde_json::from_str(&out(&bad)).unwrap();
+        assert_eq!(told["ok"], false);
+        if command == "show" {
+            assert_eq!(told["error"]["kind"], "config_invalid");
+        }
         assert_eq!((bad.status.code(), err(&bad)), (Some(1), String::new()));
     }
 }

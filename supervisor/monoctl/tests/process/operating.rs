@@ -227,10 +227,13 @@ fn followed_logs_go_on_where_they_were_and_name_what_was_missed() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let lines: Vec<Value> = lines.take(3).map(|line| parsed(&line.unwrap())).collect();
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+    let lines = stdout.by_ref().take(3);
+    let lines: Vec<Value> = lines.map(|line| parsed(&line.unwrap())).collect();
+    // Ctrl-C is how it ends, and no failure.
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(
         lines,
         [
