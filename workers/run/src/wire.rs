@@ -79,12 +79,12 @@ impl Wire {
     ) -> Result<Self, WireError> {
         let mut channels = Channels(channels);
         Ok(Self {
-            store: channels.to(EdgeName::Store, Role::Store)?,
-            artifact: channels.to(EdgeName::Artifact, Role::Artifact)?,
-            egress: channels.to(EdgeName::Egress, Role::Egress)?,
-            bridge: channels.to(EdgeName::AppBridge, Role::AppBridge)?,
+            store: channels.client(EdgeName::Store, Role::Store)?,
+            artifact: channels.client(EdgeName::Artifact, Role::Artifact)?,
+            egress: channels.client(EdgeName::Egress, Role::Egress)?,
+            bridge: channels.client(EdgeName::AppBridge, Role::AppBridge)?,
             posts: Posts::default(),
-            claims: channels.to_one(EdgeName::Continuation, Role::Continuation)?,
+            claims: channels.client_if_there(EdgeName::Continuation, Role::Continuation)?,
             events: channels.events(reader)?,
             trigger,
         })

@@ -36,7 +36,7 @@ impl WordsOnly {
     pub fn new(channels: Vec<(EdgeName, OwnedFd)>, reader: Role) -> Result<Self, WireError> {
         let mut channels = Channels(channels);
         Ok(Self {
-            egress: channels.to(EdgeName::Egress, Role::Egress)?,
+            egress: channels.client(EdgeName::Egress, Role::Egress)?,
             events: channels.events(reader)?,
         })
     }

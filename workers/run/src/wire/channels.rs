@@ -33,7 +33,7 @@ impl Channels {
     }
 
     /// The channel to an owner.
-    pub(crate) fn to<E: Edge>(
+    pub(crate) fn client<E: Edge>(
         &mut self,
         edge: EdgeName,
         owner: Role,
@@ -43,12 +43,12 @@ impl Channels {
     }
 
     /// The channel to an owner that not every run has.
-    pub(crate) fn to_one<E: Edge>(
+    pub(crate) fn client_if_there<E: Edge>(
         &mut self,
         edge: EdgeName,
         owner: Role,
     ) -> Result<Option<Client<E>>, WireError> {
-        match self.to(edge, owner) {
+        match self.client(edge, owner) {
             Err(WireError::Missing(_)) => Ok(None),
             other => other.map(Some),
         }
