@@ -161,8 +161,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
         _ => TcpListener::bind("127.0.0.1:0")?.local_addr()?.port(),
     };
     let config = prepare(&folder, &programs)?;
-    let interrupt = Interrupt::watch()?;
+    // It keeps the signals as it finds them; the daemon takes them whatever it finds.
     let work = Work::start(&programs, &folder)?;
+    let interrupt = Interrupt::watch()?;
     configure(&config, |config| {
         config["openaiApi"]["port"] = json!(port);
         config["console"]["port"] = json!(console);

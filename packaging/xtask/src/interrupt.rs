@@ -18,8 +18,8 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Takes these signals from now on. Call it before the first thread is started; processes that are
-    /// started later have them as usual.
+    /// Takes these signals from now on. Call it before the first thread is started. Processes that are
+    /// started later have them held back until they say otherwise.
     pub(crate) fn watch() -> Result<Self> {
         let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
         signals
