@@ -1,184 +1,25 @@
 //! The gateway against a server that does what a test says, over real pipes and sockets.
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/bed.rs"]
+mod bed;
 #[path = "support/scripted.rs"]
 mod scripted;
 
+use bed::{Bed, HOLDER, error, text};
 use ipc_proto::settings::{AppsSettings, McpServerSettings, McpTransport, ServerApps};
 use mono_app_bridge::apps::desk::Desk;
 use mono_app_bridge::apps::folder::Folder;
 use mono_app_bridge::apps::vault::Vault;
 use mono_app_bridge::gateway::GatewayLimits;
 use mono_app_bridge::gateway::broker::{Broker, Holder};
-use mono_app_bridge::gateway::session;
 use mono_app_bridge::limits::Limits;
 use mono_app_bridge::servers::Servers;
 use scripted::{Scripted, declared, tool};
 use serde_json::{Value, json};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
-
-const HOLDER: Holder = Holder {
-    pid: 7,
-    started: 70,
-};
-
-struct Bed {
-    broker: Arc<Broker<Scripted>>,
-    server: Scripted,
-}
-
-impl Bed {
-    fn new(settings: Vec<McpServerSettings>, limits: GatewayLimits) -> Self {
-        let server = Scripted::default();
-        let servers = Servers::new(settings, Limits::default(), server.clone(), None);
-        let limits = GatewayLimits {
-            shows_apps: false,
-            ..limits
-        };
-        let broker = Broker::new(Arc::new(servers), limits);
-        Self { broker, server }
-    }
-
-    /// A connection as the supervisor hands it over.
-    fn connect(&self, holder: Holder) -> Stub {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let fd: OwnedFd = theirs.into_std().unwrap().into();
-        tokio::spawn(session::serve(self.broker.clone(), fd, holder));
-        Stub {
-            stream: ours,
-            read: vec![],
-            anchor: None,
-        }
-    }
-
-    /// Ends every process, and waits until that is noticed.
-    async fn kill(&self) {
-        self.server.kill();
-        let noticed = async {
-            while self.broker.stats().backends > 0 {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), noticed)
-            .await
-            .unwrap();
-    }
-
-    /// A stub whose client has shaken hands.
-    async fn greeted(&self, server: &str, token: u8) -> Stub {
-        let mut stub = self.registered(server, token, None).await;
-        let result = stub.initialize().await;
-        assert_eq!(
-            result["result"]["serverInfo"]["name"], "scripted",
-            "{result}"
-        );
-        stub
-    }
-
-    async fn registered(&self, server: &str, token: u8, anchor: Option<&str>) -> Stub {
-        let mut stub = self.connect(HOLDER);
-        stub.register(1, server, &format!("{token:02x}").repeat(32), anchor)
-            .await;
-        let line = stub.line().await.unwrap();
-        assert!(line.starts_with("#registered "), "{line}");
-        stub
-    }
-}
-
-struct Stub {
-    stream: UnixStream,
-    read: Vec<u8>,
-    anchor: Option<String>,
-}
-
-impl Stub {
-    async fn say(&mut self, line: &str) {
-        self.stream.write_all(line.as_bytes()).await.unwrap();
-        self.stream.write_all(b"\n").await.unwrap();
-    }
-
-    async fn register(&mut self, version: u32, server: &str, token: &str, anchor: Option<&str>) {
-        let register =
-            json!({ "version": version, "server": server, "session": token, "anchor": anchor });
-        self.say(&format!("#register {register}")).await;
-    }
-
-    /// The next line; none at the end.
-    async fn line(&mut self) -> Option<String> {
-        let reading = async {
-            loop {
-                if let Some(end) = self.read.iter().position(|b| *b == b'\n') {
-                    let rest = self.read.split_off(end + 1);
-                    let mut line = std::mem::replace(&mut self.read, rest);
-                    line.pop();
-                    return Some(String::from_utf8(line).unwrap());
-                }
-                let mut buffer = vec![0; 65_536];
-                match self.stream.read(&mut buffer).await {
-                    Ok(0) | Err(_) => return None,
-                    Ok(read) => self.read.extend_from_slice(&buffer[..read]),
-                }
-            }
-        };
-        tokio::time::timeout(Duration::from_secs(30), reading)
-            .await
-            .unwrap()
-    }
-
-    /// The next message; remembers anchors.
-    async fn message(&mut self) -> Value {
-        loop {
-            let line = self.line().await.expect("a message");
-            if let Some(anchor) = line.strip_prefix("#anchor ") {
-                self.anchor = Some(anchor.to_owned());
-            } else if !line.starts_with('#') {
-                return serde_json::from_str(&line).unwrap();
-            }
-        }
-    }
-
-    async fn initialize(&mut self) -> Value {
-        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": { "sampling": {} },
-            "clientInfo": { "name": "test", "version": "1" } });
-        let answer = self.ask(json!("init"), "initialize", params).await;
-        self.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)
-            .await;
-        answer
-    }
-
-    async fn send(&mut self, id: Value, method: &str, params: Value) {
-        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        self.say(&line.to_string()).await;
-    }
-
-    async fn ask(&mut self, id: Value, method: &str, params: Value) -> Value {
-        self.send(id.clone(), method, params).await;
-        let answer = self.message().await;
-        assert_eq!(answer["id"], id, "{answer}");
-        answer
-    }
-
-    async fn call(&mut self, id: u32, tool: &str, arguments: Value) -> Value {
-        let params = json!({ "name": tool, "arguments": arguments });
-        self.ask(json!(id), "tools/call", params).await
-    }
-}
-
-fn text(answer: &Value) -> &str {
-    answer["result"]["content"][0]["text"]
-        .as_str()
-        .unwrap_or_else(|| panic!("{answer}"))
-}
-
-fn error(answer: &Value) -> &str {
-    answer["error"]["message"]
-        .as_str()
-        .unwrap_or_else(|| panic!("{answer}"))
-}
+use tokio::io::AsyncWriteExt;
 
 #[tokio::test]
 async fn a_client_lists_and_calls_and_sees_only_what_is_for_a_model() {
