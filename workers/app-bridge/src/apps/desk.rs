@@ -114,6 +114,15 @@ pub enum Answered {
     Page(Vec<u8>),
 }
 
+/// What an app is claimed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum To {
+    /// It is shown.
+    See,
+    /// Something is done in its name.
+    Act,
+}
+
 /// A request of a page, with everything that was checked about its asker.
 #[derive(Debug)]
 pub struct Asked {
@@ -347,13 +356,14 @@ impl Desk {
 
     /// Ownership: the record is the one that the message names, in every respect. Another's is
     /// told apart from none only after that much of it was known.
-    fn owned(&self, claim: &Claim) -> Result<Card, Refusal> {
-        let card = self.vault.found(&claim.invocation);
-        let card = card.ok_or(VaultError::Missing)?;
+    fn owned(&self, claim: &Claim, to: To) -> Result<Card, Refusal> {
+        let (card, acts) = (self.vault.seen(&claim.invocation)).ok_or(VaultError::Missing)?;
         let same = card.delivery == claim.delivery
             && card.run == claim.run
             && card.connection == claim.connection;
-        if same {
+        if same && to == To::Act && !acts {
+            Err(closed())
+        } else if same {
             Ok(card)
         } else {
             security(&card, "claim", "deny", "app_forbidden");
@@ -364,8 +374,8 @@ impl Desk {
         }
     }
 
-    fn record(&self, claim: &Claim) -> Result<(Card, Arc<Manifest>), Refusal> {
-        let card = self.owned(claim)?;
+    fn record(&self, claim: &Claim, to: To) -> Result<(Card, Arc<Manifest>), Refusal> {
+        let card = self.owned(claim, to)?;
         // A few kilobytes that were just written or read: no work for another thread.
         let manifest = self.vault.manifest(&card.id, now_ms())?;
         Ok((card, manifest))
@@ -378,7 +388,7 @@ impl Desk {
         view: &str,
         capability: &str,
     ) -> Result<(Arc<Manifest>, CancellationToken), Refusal> {
-        let (card, manifest) = self.record(claim)?;
+        let (card, manifest) = self.record(claim, To::Act)?;
         let given = capability.as_bytes();
         let right: bool = given.ct_eq(manifest.capability.as_bytes()).into();
         let life = locked(&self.views).life(view, &manifest.id);
@@ -435,7 +445,7 @@ impl Desk {
         servers: &Arc<Servers<S>>,
         claim: &Claim,
     ) -> Result<Value, Refusal> {
-        let (card, manifest) = self.record(claim)?;
+        let (card, manifest) = self.record(claim, To::See)?;
         let (vault, id) = (self.vault.clone(), card.id.clone());
         let state = blocking(move || vault.state(&id, now_ms())).await??;
         let connected = self.is_connected(servers, &card, &manifest);
@@ -496,13 +506,13 @@ impl Desk {
     }
 
     async fn page(&self, claim: &Claim) -> Result<Vec<u8>, Refusal> {
-        let (_, manifest) = self.record(claim)?;
+        let (_, manifest) = self.record(claim, To::See)?;
         let vault = self.vault.clone();
         Ok(blocking(move || vault.html(&manifest, now_ms())).await??)
     }
 
     fn open<S: Starter>(&self, servers: &Arc<Servers<S>>, claim: &Claim) -> Result<Value, Refusal> {
-        let card = self.owned(claim)?;
+        let card = self.owned(claim, To::See)?;
         let manifest = self.vault.manifest(&card.id, now_ms())?;
         let opened = Opened {
             view: locked(&self.views).open(&card.id),
@@ -514,7 +524,7 @@ impl Desk {
     }
 
     fn close(&self, claim: &Claim, view: &str) -> Result<Value, Refusal> {
-        let card = self.owned(claim)?;
+        let card = self.owned(claim, To::See)?;
         let mut views = locked(&self.views);
         if views.life(view, &card.id).is_some() {
             views.close(view);

@@ -66,6 +66,15 @@ impl Vault {
         (!owner.pending).then(|| owner.card.clone())
     }
 
+    /// As [`Vault::found`], with true; or with false an app of a run of an earlier process that goes on
+    /// and may still keep it. That one can be looked at. Nothing is done in its name, for what would
+    /// be written down of it would go with its run.
+    #[must_use]
+    pub fn seen(&self, id: &str) -> Option<(Card, bool)> {
+        let found = self.found(id).map(|card| (card, true));
+        found.or_else(|| self.card(id).map(|card| (card, false)))
+    }
+
     fn is_marked(&self, owner: &Owner, mark: &str) -> bool {
         let folder = self.folder_of(owner);
         folder.is_ok_and(|folder| matches!(folder.stat(mark), Ok(Some(_))))
@@ -196,11 +205,18 @@ mod tests {
         assert!(new.found(&id(1)).is_some());
         for n in [0, 2, 3, 4] {
             assert!(new.found(&id(n)).is_none(), "{n}");
+            assert!(new.seen(&id(n)).is_some_and(|(_, acts)| !acts), "{n}");
+            assert!(new.state(&id(n), 1_000).is_ok(), "{n}");
         }
+        assert!(new.seen(&id(9)).is_none());
         assert_eq!(new.usage().records, 5);
         assert!(!new.settle_earlier().unwrap());
         old.keep("run-0", &[id(0), id(2)]).unwrap();
         assert!(new.found(&id(0)).is_some() && new.found(&id(4)).is_none());
+        assert!(
+            new.state(&id(4), 1_000).is_err(),
+            "what has gone is not shown"
+        );
         drop(behind);
         drop(old);
         assert!(new.settle_earlier().unwrap());
