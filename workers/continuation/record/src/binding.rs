@@ -106,8 +106,8 @@ pub fn group_key(run: &str, conversation: &str, boundary: &str) -> String {
 #[must_use]
 pub fn members_digest<'a>(ids: impl IntoIterator<Item = &'a str>) -> String {
     let mut ids: Vec<&str> = ids.into_iter().collect();
-    // Ids are ASCII, for which this is the order by UTF-16 code units too.
-    ids.sort_unstable();
+    // The order that wrote the ids of records that were taken over.
+    ids.sort_unstable_by(|a, b| a.encode_utf16().cmp(b.encode_utf16()));
     joined(&[MEMBERS_LABEL, &text(&json!(ids))])
 }
 
