@@ -37,7 +37,7 @@ fn end_by(signal: Signal) -> ExitStatus {
     let mut child = demo(folder.path());
     let pid = i32::try_from(child.id()).unwrap();
     let tree = below(pid);
-    for started in ["monod", "work-service", "run"] {
+    for started in ["monod", "work-service"] {
         assert!(tree.iter().any(|p| p.name == started), "{tree:?}");
     }
     kill(Pid::from_raw(pid), signal).unwrap();

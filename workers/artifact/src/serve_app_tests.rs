@@ -10,7 +10,7 @@ fn keep(app: &str, name: &str, bytes: Vec<u8>) -> (Request, Vec<OwnedFd>) {
         app: app.to_owned(),
         run: RunId::parse("run-1").unwrap(),
         conversation: conversation("logical"),
-        delivery: conversation("physical"),
+        delivery: conversation("web:physical"),
         name: name.to_owned(),
         media_type: Some("Text/CSV".to_owned()),
         content,
@@ -59,7 +59,7 @@ async fn a_file_of_an_app_is_kept_at_once_and_read_where_the_app_is_shown() {
     ] {
         let (id, integrity) = kept(&bridge, APP, name, bytes).await;
         assert_eq!(integrity, integrity_id(&Sha256::digest(bytes).into()));
-        let wish = open(&id, Some(&integrity), Some("physical"));
+        let wish = open(&id, Some(&integrity), Some("web:physical"));
         let (reply, mut fds) = console.call(&wish, &[], SOON).await.unwrap();
         let Reply::Opened { record } = reply else {
             panic!("{reply:?}")
@@ -75,8 +75,8 @@ async fn a_file_of_an_app_is_kept_at_once_and_read_where_the_app_is_shown() {
             .unwrap();
         assert!(read == bytes);
         for foreign in [
-            open(&id, Some(&integrity), Some("elsewhere")),
-            open(&id, Some(&integrity_id(&[0; 32])), Some("physical")),
+            open(&id, Some(&integrity), Some("web:elsewhere")),
+            open(&id, Some(&integrity_id(&[0; 32])), Some("web:physical")),
         ] {
             assert!(refusal(&console, &foreign).await.starts_with("artifact_"));
         }
@@ -86,10 +86,10 @@ async fn a_file_of_an_app_is_kept_at_once_and_read_where_the_app_is_shown() {
         names.sort();
         names
     };
-    let all = listed(&console, "physical", "run-1").await;
+    let all = listed(&console, "web:physical", "run-1").await;
     assert_eq!(names(all), ["a_b.csv", "file", "large.bin"]);
-    assert!(listed(&console, "elsewhere", "run-1").await.is_empty());
-    assert!(listed(&console, "physical", "run-2").await.is_empty());
+    assert!(listed(&console, "web:elsewhere", "run-1").await.is_empty());
+    assert!(listed(&console, "web:physical", "run-2").await.is_empty());
     // Over a restart, too: a shelf that is opened anew has them.
     let used = place.shared.desk.shelf.used();
     let Place { temp, shared } = place;
@@ -185,7 +185,7 @@ async fn nobody_but_the_app_bridge_has_files_kept_and_it_reads_none() {
     }
     let (request, fds) = keep(APP, "b", b"x".to_vec());
     assert!(place.run("c").call(&request, &fds, SOON).await.is_err());
-    let wish = open(&id, Some(&integrity), Some("physical"));
+    let wish = open(&id, Some(&integrity), Some("web:physical"));
     assert!(bridge.call(&wish, &[], SOON).await.is_err());
     assert_eq!(place.shared.desk.shelf.count(), 1);
 }
