@@ -39,10 +39,27 @@ fn a_reload_hands_the_apps_over_while_a_turn_goes_on() {
     );
     let reply = app.browser.turn(&thread, &json!({ "text": text })).unwrap();
     wait_for("the turn has its app and goes on", || here.exists()).unwrap();
+    let mut frames = app.browser.frames(&thread, &reply, 0).unwrap();
+    let early = place(&frames.until(|event| event.name == "view").unwrap().data["part"]);
     let old = daemon.worker("app-bridge").unwrap();
     assert_eq!(daemon.json(&["reload"]).unwrap()["ok"], true);
     daemon.wait_replaced("app-bridge", old).unwrap();
     assert!(draining(&daemon));
+    // What the turn has brought so far is shown meanwhile, and can do nothing.
+    let record = app.browser.get(&early).unwrap();
+    assert_eq!(
+        (&record["connected"], &record["input"]["count"]),
+        (&json!(false), &json!(2))
+    );
+    let post = |path: &str, body: &Value| {
+        let path = format!("{early}/views{path}");
+        app.browser.change("POST", &path, body).unwrap()
+    };
+    let opened = post("", &json!({}));
+    assert_eq!(opened.status, 201);
+    let view = opened.json().unwrap()["view"].as_str().unwrap().to_owned();
+    let asks = json!({ "method": "tools/list" });
+    assert_eq!(post(&format!("/{view}/requests"), &asks).status, 410);
     // What was there is there, with the old connection gone.
     let record = app.browser.get(&app.place).unwrap();
     assert_eq!(
