@@ -3,6 +3,7 @@
 
 mod confined;
 mod console;
+mod console_sizes;
 mod crash;
 mod damage;
 mod kit;
