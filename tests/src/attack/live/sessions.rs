@@ -238,10 +238,11 @@ pub(super) fn search(programs: &Path) -> Result<Outcomes> {
         .environment("MONO_SECRET", &canaries.environment)
         .start()?;
     // The server is started for the turn, and the turn is kept.
-    daemon.send(
+    let sent = daemon.send(
         "terminal:secret",
         &format!("keep {}", canaries.conversation),
     )?;
+    anyhow::ensure!(sent.code == 0, "not answered: {}", sent.finish);
     wait_for("the server's report", || {
         fs::read_to_string(&report).is_ok_and(|text| text.ends_with('.'))
     })?;
