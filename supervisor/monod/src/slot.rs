@@ -27,6 +27,8 @@ pub(crate) struct Slot {
     history: History,
     /// An operator wants it to stay empty once its process has ended.
     draining: bool,
+    /// When it was parked as an operator wanted it.
+    emptied: Option<Instant>,
     /// The process that takes over when it is ready.
     pub(crate) successor: Option<ProcessId>,
     /// Its process has settings, or a program, of before a reload, because no successor has taken
@@ -44,6 +46,7 @@ impl Slot {
             last_words: String::new(),
             history: History::default(),
             draining: false,
+            emptied: None,
             successor: None,
             outdated: false,
         }
@@ -75,8 +78,10 @@ impl Slot {
 
     /// Its process ended: decides when the next one starts.
     pub(crate) fn vacate(&mut self, ending: Ending, now: Instant, jitter: f64) -> Decision {
+        self.emptied = None;
         if std::mem::take(&mut self.draining) {
             self.occupant = Occupant::Parked;
+            self.emptied = Some(now);
             return Decision::Park;
         }
         let (decision, history) = restart::decide(self.history, ending, &Policy::DEFAULT, jitter);
@@ -93,6 +98,12 @@ impl Slot {
         self.occupant = Occupant::Waiting(Instant::now());
     }
 
+    /// True when nobody need wait for it who waits since then: only an operator starts a parked worker
+    /// again. Whoever came while it was being drained keeps the time that he has.
+    pub(crate) fn is_hopeless(&self, since: Instant) -> bool {
+        self.occupant == Occupant::Parked && self.emptied.is_none_or(|at| at <= since)
+    }
+
     /// Lifts the parking. False when it was not parked.
     pub(crate) fn unpark(&mut self) -> bool {
         let parked = self.occupant == Occupant::Parked;
@@ -101,5 +112,27 @@ impl Slot {
             self.occupant = Occupant::Waiting(Instant::now());
         }
         parked
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn who_came_before_a_drain_had_ended_is_not_given_up_and_all_others_are() {
+        let now = Instant::now();
+        let (before, later) = (now - Duration::from_secs(1), now + Duration::from_secs(1));
+        let mut slot = Slot::new(Role::Egress);
+        assert!(!slot.is_hopeless(before));
+        slot.leave_empty();
+        let _ = slot.vacate(Ending::InService(Duration::ZERO), now, 0.0);
+        let hopeless = [before, now, later].map(|since| slot.is_hopeless(since));
+        assert_eq!(hopeless, [false, true, true]);
+        assert!(slot.unpark() && !slot.is_hopeless(later));
+        // Parked because it can't work, nobody waits, whenever he came.
+        while slot.vacate(Ending::Unfit, now, 0.0) != Decision::Park {}
+        assert!(slot.is_hopeless(before));
     }
 }

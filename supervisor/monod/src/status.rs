@@ -150,10 +150,11 @@ impl Status {
 impl Worker {
     fn healthy(&self) -> bool {
         let always_on = self.role != Role::Run.name() && self.role != Role::McpServer.name();
-        if self.beside && self.state == "starting" {
+        let needed = always_on && !self.beside;
+        // Not confined yet: the handshake judges that, and nobody is served by it.
+        if !needed && self.state == "starting" {
             return true;
         }
-        let needed = always_on && !self.beside;
         let up = self.state == "serving" || (!needed && self.state != "parked");
         let confined = self
             .sandbox
@@ -258,5 +259,50 @@ pub(crate) fn absent(slot: &Slot) -> Worker {
         last_line: slot.last_words.clone(),
         outdated: false,
         sandbox: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_healthy(role: Role, state: &'static str, seccomp: u32) -> bool {
+        let sandbox = Sandbox {
+            seccomp,
+            seccomp_filters: seccomp,
+            no_new_privs: true,
+            landlock_abi: 6,
+            uid: 1,
+            capabilities: 0,
+            namespaces: None,
+            probes: BTreeMap::new(),
+        };
+        let worker = Worker {
+            role: role.name(),
+            name: None,
+            beside: false,
+            pid: Some(1),
+            state,
+            restarts: 0,
+            protocol: None,
+            rss_bytes: 0,
+            memory: None,
+            last_line: String::new(),
+            outdated: false,
+            sandbox: Some(sandbox),
+        };
+        worker.healthy()
+    }
+
+    #[test]
+    fn the_next_run_worker_is_no_illness_while_it_starts_and_one_without_a_filter_is_afterwards() {
+        assert!(is_healthy(Role::Run, "starting", 0));
+        assert!(is_healthy(Role::McpServer, "starting", 0));
+        assert!(!is_healthy(Role::Store, "starting", 2));
+        for state in ["idle", "serving"] {
+            assert!(is_healthy(Role::Run, state, 2), "{state}");
+            assert!(!is_healthy(Role::Run, state, 0), "{state}");
+        }
+        assert!(!is_healthy(Role::Run, "parked", 2));
     }
 }

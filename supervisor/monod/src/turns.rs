@@ -10,7 +10,6 @@ use crate::memory::{self, Bound};
 use crate::process::State;
 use crate::rollover;
 use crate::run::{Origin, Run, Stage, size_of_body};
-use crate::slot::Occupant;
 use crate::supervisor::{Supervisor, printable};
 use ipc_proto::channel::Fault;
 use ipc_proto::edges::control::{EdgeName, Peer, Refusal, RunScope, RunStatus, StartRun, ToWorker};
@@ -408,14 +407,11 @@ impl Supervisor {
 
     /// Ends admitted runs that found no process in time, or for which none will come.
     pub(crate) fn expire_runs(&mut self, now: Instant) {
-        // Only an operator starts a parked worker again: nothing to wait for.
         let needed = OWNERS.map(|(_, role)| role);
-        let hopeless = self.pool().occupant == Occupant::Parked
-            || self
-                .slots
-                .iter()
-                .any(|s| needed.contains(&s.role) && s.occupant == Occupant::Parked);
-        let is_late = |at: Instant| hopeless || is_unplaced(at, now);
+        let slots = self.slots.iter().filter(|s| needed.contains(&s.role));
+        let slots: Vec<_> = slots.chain([self.pool()]).collect();
+        let is_late =
+            |at: Instant| is_unplaced(at, now) || slots.iter().any(|slot| slot.is_hopeless(at));
         let late: Vec<RunId> = self
             .runs
             .iter()
