@@ -128,6 +128,9 @@ impl Supervisor {
             }
             Step::EndAll => {
                 for process in self.processes.values() {
+                    if process.exit.is_none() {
+                        tracing::warn!(role = %process.role, pid = process.pid, "did not end in time");
+                    }
                     process.kill();
                 }
             }

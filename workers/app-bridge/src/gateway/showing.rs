@@ -26,8 +26,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-/// How long the console may take to show an app.
-const SHOWN_WITHIN: Duration = Duration::from_secs(5);
+/// How long the console may take to show an app: its store may have a slow disk.
+const SHOWN_WITHIN: Duration = Duration::from_secs(15);
 /// Bytes between our own connection and the process's callers.
 const PIPE: usize = 64 << 10;
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::net::unix::pipe;
 
 /// How long the reason of a server's end is waited for.
-const LAST_WORDS_WITHIN: Duration = Duration::from_millis(200);
+const LAST_WORDS_WITHIN: Duration = Duration::from_secs(1);
 
 impl<S: Starter> Servers<S> {
     pub(super) async fn connect(
