@@ -47,7 +47,15 @@ pub struct Daemon {
 /// # Errors
 /// When it isn't in time.
 pub fn wait_for(what: &str, wish: impl Fn() -> bool) -> Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    wait_within(what, PATIENCE, wish)
+}
+
+/// Waits until something is so, with a bound of its own.
+///
+/// # Errors
+/// When it isn't in time.
+pub fn wait_within(what: &str, patience: Duration, wish: impl Fn() -> bool) -> Result<()> {
+    let deadline = Instant::now() + patience;
     while !wish() {
         if Instant::now() > deadline {
             bail!("not in time: {what}");
@@ -71,6 +79,14 @@ fn refusal(mut child: Child, folder: &Path) -> Result<(i32, String)> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+/// Whether no process comes or goes by itself, as a status shows it.
+#[must_use]
+pub fn rests(status: &Value) -> bool {
+    let workers = status["workers"].as_array().map_or(&[][..], Vec::as_slice);
+    let count = |state: &str| workers.iter().filter(|w| w["state"] == state).count();
+    count("idle") >= 2 && count("starting") + count("ending") == 0
 }
 
 fn log_of(folder: &Path) -> String {
@@ -130,6 +146,18 @@ impl Daemon {
         Ok(self.monoctl().args(arguments).output()?)
     }
 
+    /// Runs `monoctl` with these arguments, which is to succeed.
+    ///
+    /// # Errors
+    /// When it does not, with its words.
+    pub fn done(&self, arguments: &[&str]) -> Result<Output> {
+        let output = self.run(arguments)?;
+        if !output.status.success() {
+            bail!("monoctl {arguments:?}: {output:?}");
+        }
+        Ok(output)
+    }
+
     /// Changes the configuration's file, for the next reload.
     ///
     /// # Errors
@@ -182,6 +210,18 @@ impl Daemon {
         self.start_send(conversation, text)?.finish()
     }
 
+    /// Sends one message, which is to be answered.
+    ///
+    /// # Errors
+    /// When the run fails, with all that was told of it.
+    pub fn answered(&self, conversation: &str, text: &str) -> Result<Sent> {
+        let sent = self.send(conversation, text)?;
+        if sent.code != 0 {
+            bail!("not answered: {sent:?}");
+        }
+        Ok(sent)
+    }
+
     /// Starts `monoctl send` and returns it, so that something can happen meanwhile.
     ///
     /// # Errors
@@ -226,6 +266,7 @@ impl Daemon {
                     && w["pid"].as_i64() != Some(old.into())
             })
         })
+        .map(drop)
     }
 
     /// The workers of a role in a state, as `monoctl status` lists them.
@@ -327,13 +368,23 @@ impl Daemon {
     /// When it ends or isn't in time, with its log.
     pub fn wait_healthy(&mut self) -> Result<()> {
         self.wait_until("healthy", |status| status["ok"] == true)
+            .map(drop)
     }
 
-    /// Waits until the status is as wished.
+    /// Waits until no process comes or goes by itself: two idle run workers are there, and nothing
+    /// starts or ends. Returns that status.
+    ///
+    /// # Errors
+    /// As [`Daemon::wait_until`].
+    pub fn at_rest(&mut self) -> Result<Value> {
+        self.wait_until("at rest", rests)
+    }
+
+    /// Waits until the status is as wished, and returns it: the next one may be another.
     ///
     /// # Errors
     /// When the daemon ends or the time is over, with its log.
-    pub fn wait_until(&mut self, what: &str, wish: impl Fn(&Value) -> bool) -> Result<()> {
+    pub fn wait_until(&mut self, what: &str, wish: impl Fn(&Value) -> bool) -> Result<Value> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -344,11 +395,10 @@ impl Daemon {
             } else {
                 None
             };
-            if status.as_ref().is_some_and(&wish) {
-                return Ok(());
-            }
-            if Instant::now() > deadline {
-                bail!("not {what} in time: {status:?}\n{}", self.log());
+            match status {
+                Some(status) if wish(&status) => return Ok(status),
+                _ if Instant::now() < deadline => {}
+                status => bail!("not {what} in time: {status:?}\n{}", self.log()),
             }
             std::thread::sleep(Duration::from_millis(20));
         }

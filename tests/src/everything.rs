@@ -1,13 +1,9 @@
 //! The reference MCP server as a listening process.
 
-use crate::node;
+use crate::{node, work};
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
-
-/// Ports that are tried: between choosing a free one and using it, another test may take it.
-const ATTEMPTS: usize = 5;
 
 /// A listening server; ended when dropped.
 #[derive(Debug)]
@@ -23,15 +19,10 @@ impl Everything {
     /// # Errors
     /// With its own words when it does not come up.
     pub fn start(mode: &'static str) -> Result<Self> {
-        let mut attempts = 1..=ATTEMPTS;
-        loop {
-            let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-            match spawn(mode, port) {
-                Ok(child) => return Ok(Self { child, port, mode }),
-                Err(e) if attempts.next().is_none() => return Err(e),
-                Err(_) => {}
-            }
-        }
+        // One that nobody else gets: it is used again by a restart.
+        let port = work::free_port()?;
+        let child = spawn(mode, port)?;
+        Ok(Self { child, port, mode })
     }
 
     /// Its endpoint.

@@ -2,12 +2,13 @@
 
 use crate::daemon::{Daemon, Setup, programs, wait_for};
 use anyhow::{Context, Result, bail};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::IntoRawFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The service's program.
 #[must_use]
@@ -51,7 +52,8 @@ impl Drop for Listening {
     }
 }
 
-/// A port that nobody has, and that nobody gets who asks for any: it stays free across restarts.
+/// A loopback port that nobody has and no other test gets, for as long as this process lives: it stays
+/// free across restarts of whoever listens there.
 ///
 /// # Errors
 /// When there is none.
@@ -65,21 +67,33 @@ pub fn free_port() -> Result<u16> {
 /// # Errors
 /// When there are not.
 pub fn free_ports(count: usize) -> Result<Vec<u16>> {
-    static GIVEN: AtomicU32 = AtomicU32::new(0);
-    // Below those that the kernel gives out. Each process begins elsewhere, and goes on after what it
-    // gave out before: nobody may listen there yet.
-    let more = u32::try_from(count)?;
-    let first =
-        std::process::id().wrapping_mul(97) % 10_000 + GIVEN.fetch_add(more, Ordering::Relaxed);
+    // Below those that the kernel gives out. Each process begins elsewhere.
+    let first = std::process::id().wrapping_mul(97) % 10_000;
     let ports: Vec<_> = (first..first + 100)
         .filter_map(|n| u16::try_from(20_000 + n % 10_000).ok())
-        .filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .filter(|port| reserve(*port).is_ok())
         .take(count)
         .collect();
     if ports.len() < count {
         bail!("no port is free");
     }
     Ok(ports)
+}
+
+/// Keeps a port until this process ends: a socket is bound there that does not listen.
+fn reserve(port: u16) -> rustix::io::Result<()> {
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // Not shared yet, so that it fails where anybody has the port, be it by such a socket.
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))?;
+    // Whoever is told the port may listen there beside it, as every listener's bind allows it.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    let _until_the_end = socket.into_raw_fd();
+    Ok(())
 }
 
 /// Where [`stdio`] keeps its claims.
@@ -154,8 +168,12 @@ pub fn status(folder: &Path, task: &str) -> Result<Value> {
 /// When there is no claim of that task.
 pub fn kept(folder: &Path, task: &str) -> Result<Value> {
     for entry in std::fs::read_dir(folder)? {
-        let text = std::fs::read(entry?.path())?;
-        let claim: Value = serde_json::from_slice(&text)?;
+        let path = entry?.path();
+        // Others are still being written.
+        if path.extension().is_none_or(|e| e != "json") {
+            continue;
+        }
+        let claim: Value = serde_json::from_slice(&std::fs::read(path)?)?;
         if claim["task"] == task {
             return Ok(claim);
         }
@@ -201,9 +219,9 @@ impl Daemon {
     /// What arrived for a conversation of the terminal.
     ///
     /// # Errors
-    /// When monoctl can't be started or prints no JSON lines.
+    /// When monoctl fails or prints no JSON lines.
     pub fn letters(&self, conversation: &str) -> Result<Vec<Value>> {
-        let output = self.run(&["letters", "--json", "--conversation", conversation])?;
+        let output = self.done(&["letters", "--json", "--conversation", conversation])?;
         let text = String::from_utf8(output.stdout)?;
         let letters = text.lines().map(serde_json::from_str);
         Ok(letters.collect::<Result<_, _>>()?)

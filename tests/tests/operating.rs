@@ -400,10 +400,13 @@ fn logs_are_told_apart_by_role_and_run_and_are_followed() {
             .map(|line| serde_json::from_str(line).unwrap())
             .collect()
     };
+    let says_failed = |run: &String| {
+        let entries = entries(&["--run", run]);
+        let mut texts = entries.iter().filter_map(|entry| entry["text"].as_str());
+        texts.any(|text| text.contains("failed"))
+    };
     wait_for("both turns' lines", || {
-        [&first, &second]
-            .iter()
-            .all(|run| !entries(&["--run", run]).is_empty())
+        [&first, &second].into_iter().all(says_failed)
     })
     .unwrap();
     for run in [&first, &second] {
@@ -415,11 +418,6 @@ fn logs_are_told_apart_by_role_and_run_and_are_followed() {
             );
         }
     }
-    assert!(
-        entries(&["--run", &first])
-            .iter()
-            .any(|e| e["text"].as_str().unwrap().contains("failed"))
-    );
     let artifact = entries(&["artifact"]);
     assert!(!artifact.is_empty() && artifact.iter().all(|e| e["role"] == "artifact"));
     assert!(entries(&["artifact", "--run", &first]).is_empty());
@@ -439,16 +437,17 @@ fn logs_are_told_apart_by_role_and_run_and_are_followed() {
         .spawn()
         .unwrap();
     let third = failed("c");
-    let mut seen = Vec::new();
+    let (mut seen, mut told) = (Vec::new(), false);
     let lines = std::io::BufReader::new(following.stdout.take().unwrap());
     for line in std::io::BufRead::lines(lines) {
         let entry: Value = serde_json::from_str(&line.unwrap()).unwrap();
-        let done = entry["run"] == json!(third);
+        told = entry["run"] == json!(third);
         seen.push(entry["seq"].as_u64().unwrap());
-        if done {
+        if told {
             break;
         }
     }
+    assert!(told, "{seen:?}");
     following.kill().unwrap();
     following.wait().unwrap();
     assert!(seen.windows(2).all(|two| two[0] < two[1]), "{seen:?}");
@@ -523,7 +522,9 @@ fn the_doctor_finds_nothing_missing_and_names_what_is() {
 #[test]
 fn a_policy_is_shown_with_what_is_in_force() {
     let model = Model::start().unwrap();
-    let daemon = started(&model);
+    let mut daemon = started(&model);
+    // One that starts is not confined yet.
+    daemon.at_rest().unwrap();
     for role in [
         "store",
         "artifact",
@@ -563,8 +564,10 @@ fn a_policy_is_shown_with_what_is_in_force() {
 #[test]
 fn top_shows_every_worker_with_its_use_and_the_turns() {
     let model = Model::start().unwrap();
-    let daemon = started(&model);
+    let mut daemon = started(&model);
     let working = held(&daemon, "a");
+    // Use is measured between two looks, at who is there at both.
+    daemon.at_rest().unwrap();
     let view = text(&daemon.run(&["top", "--once"]).unwrap());
     assert!(
         view.contains("healthy") && view.contains("turns: 1 at work, 0 waiting"),
@@ -624,7 +627,7 @@ fn what_the_next_run_worker_starts_with_is_made_ahead_and_never_out_of_date() {
     let mut daemon = started(&model);
     let first = made_ahead(&daemon, 0);
     // A turn takes an idle worker, and the next worker takes what was made.
-    daemon.send("a", "hello").unwrap();
+    daemon.answered("a", "hello").unwrap();
     let second = made_ahead(&daemon, 0);
     assert!(second > first);
     assert!(waiting_folders(&daemon).contains(&first));

@@ -26,7 +26,9 @@ fn of_role(status: &Value) -> BTreeMap<String, i64> {
 
 /// Another file of the same name with the same program.
 fn renew(folder: &Path) {
-    for entry in std::fs::read_dir(folder).unwrap() {
+    // All of them first: what is put beside them is none of them.
+    let entries: Vec<_> = std::fs::read_dir(folder).unwrap().collect();
+    for entry in entries {
         let path = entry.unwrap().path();
         let beside = path.with_extension("new");
         std::fs::copy(&path, &beside).unwrap();

@@ -2,6 +2,7 @@
 
 use super::conversation::{Api, Speaker, Turn, own_words, pick};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// One `[[mock:NAME REST]]`.
@@ -69,6 +70,8 @@ pub(super) struct Behaviour {
     /// Cut after so many events, the first n times that `key` is seen.
     pub(super) cut_first: Option<(u64, usize)>,
     pub(super) stall: Option<usize>,
+    /// After so many events, the rest waits until this file is there.
+    pub(super) hold: Option<(usize, PathBuf)>,
     pub(super) hang: bool,
     pub(super) malformed: bool,
     pub(super) garbage: bool,
@@ -106,6 +109,7 @@ pub(super) fn behaviour(api: Api, model: &str, turns: &[Turn], tools: &[String])
         cut: None,
         cut_first: None,
         stall: None,
+        hold: None,
         hang: false,
         malformed: false,
         garbage: false,
@@ -159,6 +163,7 @@ pub(super) fn behaviour(api: Api, model: &str, turns: &[Turn], tools: &[String])
             "cut" => b.cut = Some(count(0)),
             "cut-first" => b.cut_first = Some((number(0, 1), count(1))),
             "stall" => b.stall = Some(count(0)),
+            "hold" => b.hold = words.get(1).map(|path| (count(0), PathBuf::from(path))),
             "hang" => b.hang = true,
             "malformed" => b.malformed = true,
             "garbage" => b.garbage = true,

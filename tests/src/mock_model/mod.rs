@@ -20,6 +20,7 @@
 //! | `[[mock:malformed]]` | sends one event that is no JSON |
 //! | `[[mock:garbage]]` | answers 200 with bytes that are no event stream |
 //! | `[[mock:hang]]`, `[[mock:stall 2]]` | never answers; falls silent after two stream events |
+//! | `[[mock:hold 2 /a/file]]` | falls silent after two stream events until that file is there, for a minute at most |
 //! | `[[mock:leak]]` | refuses with 400 and quotes the key it was given |
 //!
 //! `[[mock@MODEL:…]]` holds for requests for that model only. `GET /v1/models`, `/stats`, `/health`

@@ -17,11 +17,16 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
 /// Requests that [`Stats`] remembers.
 const REMEMBERED: usize = 200;
+/// How long an answer waits for a file: then whoever forgot it sees the rest.
+const HELD: Duration = Duration::from_secs(60);
+/// Between two looks for it.
+const HOLD_LOOK: Duration = Duration::from_millis(10);
 
 /// One request as it was seen.
 #[derive(Debug, Clone, Serialize)]
@@ -336,6 +341,12 @@ async fn stream(
         if b.stall == Some(n) {
             feed.closed().await;
             return;
+        }
+        if let Some((_, file)) = b.hold.as_ref().filter(|(after, _)| *after == n) {
+            let end = Instant::now() + HELD;
+            while !file.exists() && !feed.is_closed() && Instant::now() < end {
+                tokio::time::sleep(HOLD_LOOK).await;
+            }
         }
         if n > 0 && !b.gap.is_zero() {
             tokio::time::sleep(b.gap).await;

@@ -36,21 +36,26 @@ fn read(daemon: &Daemon, name: &str) -> String {
     std::fs::read_to_string(daemon.workspace().join(name)).unwrap()
 }
 
+/// What was read; none of what is gone meanwhile, as the folder of a run that has ended.
+fn still<T>(read: std::io::Result<T>) -> Option<T> {
+    match read {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        other => Some(other.unwrap()),
+    }
+}
+
 /// Files below `folder` that hold `text`.
 fn holding(folder: &Path, text: &str, found: &mut Vec<String>) {
-    for entry in std::fs::read_dir(folder).unwrap() {
+    for entry in still(std::fs::read_dir(folder)).into_iter().flatten() {
         let path = entry.unwrap().path();
-        let Ok(metadata) = path.symlink_metadata() else {
+        let Some(metadata) = still(path.symlink_metadata()) else {
             continue;
         };
         if metadata.is_dir() {
             holding(&path, text, found);
         } else if metadata.is_file() {
-            let bytes = std::fs::read(&path).unwrap();
-            if bytes
-                .windows(text.len())
-                .any(|window| window == text.as_bytes())
-            {
+            let bytes = still(std::fs::read(&path)).unwrap_or_default();
+            if memchr::memmem::find(&bytes, text.as_bytes()).is_some() {
                 found.push(path.display().to_string());
             }
         }

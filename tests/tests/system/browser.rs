@@ -1,11 +1,15 @@
 //! The console's page in a Chromium, served by a whole daemon.
 
 use mono_tests::console::{link, split};
-use mono_tests::daemon::{Daemon, Setup, wait_for};
+use mono_tests::daemon::{Daemon, Setup, wait_within};
 use mono_tests::model::Model;
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
+
+/// How long a browser may take until it shows what is waited for: it has to be started first.
+pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The tests are the page's own (`test/live`): it finds its things by role and name there.
 pub(super) fn tests_of_the_page(daemon: &Daemon, file: &str) -> Command {
@@ -48,7 +52,7 @@ fn a_browser_sees_a_worker_die_in_mid_stream() {
         .env("CONSOLE_STREAMING", &streaming)
         .env("CONSOLE_MESSAGE", "[[mock:long 9000]] [[mock:gap 200]]");
     let testing = std::thread::spawn(move || command.output().unwrap());
-    wait_for("words on the page", || {
+    wait_within("words on the page", PATIENCE, || {
         streaming.exists() || testing.is_finished()
     })
     .unwrap();

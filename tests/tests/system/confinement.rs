@@ -1,6 +1,6 @@
 //! What a run's commands see, and what the kernel enforces on every process.
 
-use mono_tests::daemon::{Setup, programs};
+use mono_tests::daemon::{Setup, programs, rests};
 use mono_tests::model::{Model, bash, call};
 use mono_tests::processes::below;
 use nix::unistd::geteuid;
@@ -269,17 +269,11 @@ fn every_process_is_confined_as_the_status_says() {
         )
         .unwrap();
     sending.until("tool_call_completed").unwrap();
-    daemon
+    let status = daemon
         .wait_until("at work with a pool", |s| {
-            s["runs"]["assigned"] == 1
-                && s["workers"]
-                    .as_array()
-                    .unwrap()
-                    .iter()
-                    .all(|w| w["state"] != "starting")
+            s["runs"]["assigned"] == 1 && rests(s)
         })
         .unwrap();
-    let status = daemon.status().unwrap();
     assert_eq!(status["degraded"], json!([]));
     let workers = status["workers"].as_array().unwrap();
     for role in [
@@ -379,7 +373,7 @@ fn a_process_has_the_variables_of_its_profile_and_a_server_those_it_declares() {
         .everything("everything")
         .environment("OF_THE_DAEMON", "canary");
     setup.config["tools"]["mcpServers"]["everything"]["env"] = json!({ "DECLARED": "by me" });
-    let daemon = setup.start().unwrap();
+    let mut daemon = setup.start().unwrap();
     let asked = call("get-env", &json!({}));
     let sent = daemon.send("a", &format!("{asked} [[mock:echo]]")).unwrap();
     assert_eq!(sent.code, 0, "{sent:?}");
@@ -396,20 +390,18 @@ fn a_process_has_the_variables_of_its_profile_and_a_server_those_it_declares() {
 
     // The launcher adds what it tells the second stage; nothing comes from the daemon.
     let told = ["MONO_PROBE_SOCKET", "MONO_PROBE_STATE", "MONO_SANDBOX"];
-    let status = daemon.status().unwrap();
+    // A run worker ends with its turn.
+    let over = |s: &Value| s["runs"]["assigned"] == 0 && rests(s);
+    let status = daemon.wait_until("over", over).unwrap();
     for worker in status["workers"].as_array().unwrap() {
         let role = worker["role"].as_str().unwrap();
         let path = format!("/proc/{}/environ", worker["pid"]);
-        if !["serving", "idle"].contains(&worker["state"].as_str().unwrap()) {
-            continue;
-        }
+        assert!(
+            ["serving", "idle"].contains(&worker["state"].as_str().unwrap()),
+            "{worker}"
+        );
         let environ = match std::fs::read(&path) {
             Ok(environ) => environ,
-            // A run worker ends with its turn.
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                assert_eq!(role, "run");
-                continue;
-            }
             // Not dumpable, so its own user can't look either.
             Err(e) => {
                 assert!(!geteuid().is_root(), "{role}: {e}");

@@ -144,7 +144,10 @@ fn a_turn_streams_to_late_pages_and_outlives_them() {
     let mut one = browser.events("/events").unwrap();
     let mut two = browser.events("/events").unwrap();
     let thread = browser.thread().unwrap();
-    let wish = json!({ "text": format!("{} [[mock:long 300]] [[mock:gap 10]]", bash("echo hi")) });
+    // The answer stands still until it was looked at.
+    let go = daemon.folder().join("go");
+    let hold = format!("[[mock:hold 9 {}]]", go.display());
+    let wish = json!({ "text": format!("{} [[mock:long 300]] {hold}", bash("echo hi")) });
     let reply = browser.turn(&thread, &wish).unwrap();
     // Two tabs are told.
     let ours = |event: &Event| event.name == "thread" && event.data["id"] == thread.as_str();
@@ -160,6 +163,7 @@ fn a_turn_streams_to_late_pages_and_outlives_them() {
         (&view["thread"]["running"], &view["messages"][1]["status"]),
         (&json!(true), &json!("running"))
     );
+    std::fs::write(&go, "").unwrap();
     // It comes back and gets exactly what it missed.
     let mut frames = browser
         .frames(&thread, &reply, seen.number.unwrap())

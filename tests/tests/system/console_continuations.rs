@@ -1,9 +1,9 @@
 //! Durable continuations as operators see and settle them in the console: over HTTP, and in a browser.
 
-use super::browser::tests_of_the_page;
+use super::browser::{PATIENCE, tests_of_the_page};
 use super::continuations::{World, id, invoke, say, start, webhook};
 use mono_tests::console::{self, Browser};
-use mono_tests::daemon::{Daemon, Setup, wait_for};
+use mono_tests::daemon::{Daemon, Setup, wait_for, wait_within};
 use mono_tests::http::{self, Answer};
 use mono_tests::model::Model;
 use mono_tests::receiver::Receiver;
@@ -261,7 +261,7 @@ fn the_console_pages_shows_and_cancels_and_tells_no_secret() {
     let asks = tasks.map(start).join(" ");
     stage
         .daemon
-        .send("c", &format!("{asks} [[mock:text begun]]"))
+        .answered("c", &format!("{asks} [[mock:text begun]]"))
         .unwrap();
     let captured = stage.capture("check");
     let mut all: Vec<String> = tasks.map(|task| stage.claim(task)).to_vec();
@@ -379,7 +379,7 @@ mod browser {
             .env("CONSOLE_CAPTURED", SECRET)
             .env("CONSOLE_WAITS", &waits);
         let testing = std::thread::spawn(move || command.output().unwrap());
-        wait_for("the page shows that work goes on", || {
+        wait_within("the page shows that work goes on", PATIENCE, || {
             waits.exists() || testing.is_finished()
         })
         .unwrap();

@@ -142,7 +142,9 @@ fn a_result_over_http_or_stdio_is_answered_after_the_turn() {
         let texts: Vec<_> = letters.iter().map(|l| &l["letter"]["text"]).collect();
         assert_eq!(texts, ["forty-two, at last"]);
         // The next turn knows of it.
-        daemon.send(conversation, "[[mock:text yes]] and?").unwrap();
+        daemon
+            .answered(conversation, "[[mock:text yes]] and?")
+            .unwrap();
         let body = model.last().unwrap().body.to_string();
         assert!(body.contains("forty-two, at last"), "{body}");
         stays_secret(&daemon, &claim, "forty-two");
@@ -192,7 +194,7 @@ fn what_was_claimed_outlives_a_restart_of_everything() {
     } = world;
     let mut daemon = setup.start().unwrap();
     daemon
-        .send("c", &format!("{} [[mock:text begun]]", start("t")))
+        .answered("c", &format!("{} [[mock:text begun]]", start("t")))
         .unwrap();
     let claim = work::kept(claims.path(), "t").unwrap();
     daemon.kill_daemon().unwrap();
@@ -425,7 +427,7 @@ fn operators_page_and_settle_them() {
     let tasks = ["one", "two", "three"];
     let asks: Vec<_> = tasks.map(start).to_vec();
     daemon
-        .send("c", &format!("{} [[mock:text begun]]", asks.join(" ")))
+        .answered("c", &format!("{} [[mock:text begun]]", asks.join(" ")))
         .unwrap();
     let mut all: Vec<_> = tasks
         .map(|task| id(&work::kept(claims.path(), task).unwrap()).to_owned())
@@ -551,7 +553,7 @@ fn a_killed_worker_is_replaced_and_knows_what_it_knew() {
     let World { setup, claims, .. } = world;
     let mut daemon = setup.start().unwrap();
     daemon
-        .send("c", &format!("{} [[mock:text begun]]", start("t")))
+        .answered("c", &format!("{} [[mock:text begun]]", start("t")))
         .unwrap();
     let old = daemon.worker("continuation").unwrap();
     daemon.kill(old).unwrap();

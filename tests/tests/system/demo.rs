@@ -3,6 +3,7 @@
 use mono_tests::daemon::PATIENCE;
 use mono_tests::processes::{below, outliving};
 use mono_tests::program::binary;
+use mono_tests::work;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
@@ -11,12 +12,14 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 /// A demo that is up, in a process group of its own: a signal for it reaches nobody else.
 fn demo(folder: &std::path::Path) -> Child {
+    // Any is chosen before it is used, and another test could have it by then.
+    let continuations = work::free_port().unwrap();
     let mut child = Command::new(binary("xtask", "xtask"))
         .arg("demo")
         .arg("--dir")
         .arg(folder.join("demo"))
         .args(["--port", "0", "--console-port", "0"])
-        .args(["--continuations-port", "0"])
+        .args(["--continuations-port", &continuations.to_string()])
         // Everything is built already.
         .env("CARGO", "true")
         .stdout(Stdio::piped())

@@ -75,7 +75,10 @@ fn a_page_is_told_what_a_model_writes_and_the_draft_becomes_the_app_of_the_resul
     let thread = browser.thread().unwrap();
     let why = "to see how it is written, one word after the other ".repeat(3);
     let roll = call("roll_dice", &json!({ "count": 3, "why": why }));
-    let text = format!("[[mock:gap 100]] [[mock:piece 4]] {roll} [[mock:text done]]");
+    // The arguments are half written until the draft was looked at.
+    let go = daemon.folder().join("go");
+    let hold = format!("[[mock:hold 20 {}]]", go.display());
+    let text = format!("[[mock:gap 100]] [[mock:piece 4]] {hold} {roll} [[mock:text done]]");
     let reply = browser.turn(&thread, &json!({ "text": text })).unwrap();
     let mut frames = browser.frames(&thread, &reply, 0).unwrap();
     let mut stages = Vec::new();
@@ -97,6 +100,7 @@ fn a_page_is_told_what_a_model_writes_and_the_draft_becomes_the_app_of_the_resul
                         (&record["draft"], &record["input"], &record["result"]),
                         (&json!(true), &Value::Null, &Value::Null)
                     );
+                    std::fs::write(&go, "").unwrap();
                 }
             }
             "input" => {

@@ -10,7 +10,7 @@ use mono_app_bridge::call::CallRequest;
 use mono_app_bridge::limits::Limits;
 use mono_app_bridge::servers::{Servers, Started, Starter};
 use mono_tests::console::Browser as Console;
-use mono_tests::daemon::{Daemon, Setup, programs, wait_for};
+use mono_tests::daemon::{Daemon, PATIENCE, Setup, programs, wait_for};
 use mono_tests::model::{Model, call};
 use mono_tests::node;
 use mono_tests::stub::{Stub, command};
@@ -228,7 +228,7 @@ fn a_reload_hands_stubs_to_the_new_bridge() {
     let echo = json!({ "message": "x" });
     stub.call("echo", &echo).unwrap();
     let bridge = daemon.worker("app-bridge").unwrap();
-    daemon.run(&["reload"]).unwrap();
+    daemon.done(&["reload"]).unwrap();
     daemon.wait_replaced("app-bridge", bridge).unwrap();
     assert_eq!(text(&stub.call("echo", &echo).unwrap()), "x");
 }
@@ -301,7 +301,7 @@ fn nothing_of_a_stub_s_own_environment_reaches_its_server_and_a_reload_gives_nob
         })
         .unwrap();
     let bridge = daemon.worker("app-bridge").unwrap();
-    daemon.run(&["reload"]).unwrap();
+    daemon.done(&["reload"]).unwrap();
     daemon.wait_replaced("app-bridge", bridge).unwrap();
     for stub in &mut stubs {
         let seen = environment(stub);
@@ -331,7 +331,7 @@ fn a_server_that_a_reload_made_another_is_refused_until_the_client_begins_anew()
         .configure(|config| config["tools"]["mcpServers"]["f"]["args"] = json!(["dice"]))
         .unwrap();
     let bridge = daemon.worker("app-bridge").unwrap();
-    daemon.run(&["reload"]).unwrap();
+    daemon.done(&["reload"]).unwrap();
     daemon.wait_replaced("app-bridge", bridge).unwrap();
     let refused = stub.call("echo", &echo).unwrap();
     assert!(error(&refused).contains("echo (gone)"), "{refused}");
@@ -405,9 +405,7 @@ fn hostile_connections_cost_the_others_nothing() {
     let register = |session: &str| {
         let register = json!({ "version": 1, "server": "f", "session": session });
         let mut stream = UnixStream::connect(&path).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(20)))
-            .unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
             .write_all(format!("#register {register}\n").as_bytes())
             .unwrap();
@@ -475,7 +473,8 @@ impl Codex {
         );
         for server in servers {
             config.push_str(&format!(
-                "[mcp_servers.{server}]\ncommand = {stub:?}\nargs = [\"--socket\", {gateway:?}, \"{server}\"]\n"
+                "[mcp_servers.{server}]\ncommand = {stub:?}\nargs = [\"--socket\", {gateway:?}, \"{server}\"]\n\
+                 startup_timeout_sec = 120\ntool_timeout_sec = 600\n"
             ));
         }
         std::fs::create_dir(folder.path().join("work")).unwrap();
@@ -573,9 +572,9 @@ fn codex_uses_servers_behind_the_stub_and_survives_what_is_killed() {
         })
         .unwrap();
         if what == "server" {
-            servers_of(&daemon)
-                .into_iter()
-                .for_each(|pid| daemon.kill(pid).unwrap());
+            // One of an earlier agent may just have ended by itself.
+            let killed = servers_of(&daemon).into_iter().map(|pid| daemon.kill(pid));
+            assert!(killed.filter(Result::is_ok).count() > 0);
         } else {
             let bridge = daemon.worker("app-bridge").unwrap();
             daemon.kill(bridge).unwrap();

@@ -1,10 +1,10 @@
 //! Apps of agents that are not ours, in the console and in a browser.
 
 use super::apps::App;
-use super::browser::tests_of_the_page;
+use super::browser::{PATIENCE, tests_of_the_page};
 use super::gateway::{fixture, servers_of, text};
 use mono_tests::console::Browser as Console;
-use mono_tests::daemon::{Daemon, Setup, wait_for};
+use mono_tests::daemon::{Daemon, Setup, wait_within};
 use mono_tests::stub::Stub;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -184,7 +184,9 @@ fn where_apps_are_not_shown_a_foreign_agent_gets_its_results_as_they_are() {
 fn attend(daemon: &mut Daemon, stub: &mut Stub, steps: &Path, over: &dyn Fn() -> bool) {
     let mut dice = 2;
     for what in ["server", "bridge"] {
-        let asked = |name: &str| wait_for(name, || steps.join(name).exists() || over()).unwrap();
+        let asked = |name: &str| {
+            wait_within(name, PATIENCE, || steps.join(name).exists() || over()).unwrap();
+        };
         let done = |name: &str| std::fs::write(steps.join(format!("{name}.done")), "").unwrap();
         let ended = format!("ended-{what}");
         asked(&ended);

@@ -18,7 +18,12 @@ fn with_metrics(model: &Model) -> Setup {
 }
 
 fn scrape(daemon: &Daemon, form: Form) -> Exposition {
-    let base = daemon.listener("metrics").unwrap();
+    try_scrape(daemon, form).unwrap()
+}
+
+/// Fails while the worker is being replaced: what it had accepted breaks off with it.
+fn try_scrape(daemon: &Daemon, form: Form) -> anyhow::Result<Exposition> {
+    let base = daemon.listener("metrics")?;
     let (accept, kind) = match form {
         Form::OpenMetrics => (
             "accept: application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n",
@@ -26,16 +31,19 @@ fn scrape(daemon: &Daemon, form: Form) -> Exposition {
         ),
         Form::Prometheus => ("", "content-type: text/plain; version=0.0.4; charset=utf-8"),
     };
-    let answer = http::request(&base, "GET /metrics", &format!("{LOCAL}{accept}")).unwrap();
+    let answer = http::request(&base, "GET /metrics", &format!("{LOCAL}{accept}"))?;
     assert_eq!(answer.status, 200, "{}", answer.head);
     assert!(answer.head.contains(kind), "{}", answer.head);
     let text = String::from_utf8(answer.body).unwrap();
-    Exposition::read(&text, form).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
+    Ok(Exposition::read(&text, form).unwrap_or_else(|problem| panic!("{problem}\n{text}")))
 }
 
 /// Waits until a sample is so much; what has happened is counted a moment later.
 fn wait_value(daemon: &Daemon, name: &str, labels: &[&str], wish: impl Fn(f64) -> bool) {
-    let found = || scrape(daemon, Form::Prometheus).value(name, labels);
+    let found = || {
+        let page = try_scrape(daemon, Form::Prometheus).ok()?;
+        page.value(name, labels)
+    };
     wait_for(&format!("{name} {labels:?}"), || found().is_some_and(&wish))
         .unwrap_or_else(|e| panic!("{e}: it is {:?}", found()));
 }
@@ -70,7 +78,7 @@ fn turns_restarts_and_workers_are_counted_by_fixed_words() {
     daemon.wait_replaced("store", store).unwrap();
     daemon.wait_healthy().unwrap();
     let egress = daemon.worker("egress").unwrap();
-    daemon.json(&["worker", "restart", "egress"]).unwrap();
+    daemon.done(&["worker", "restart", "egress"]).unwrap();
     daemon.wait_replaced("egress", egress).unwrap();
 
     let once = |n| n == 1.0;
@@ -184,7 +192,7 @@ fn the_listener_outlives_its_worker_and_the_daemons_program() {
     );
     let second = daemon.worker("metrics").unwrap();
     assert_ne!(first, second);
-    daemon.json(&["reload", "--exec"]).unwrap();
+    daemon.done(&["reload", "--exec"]).unwrap();
     daemon.wait_replaced("metrics", second).unwrap();
     let (killed, reloaded) = (
         ["role=metrics", "reason=killed"],

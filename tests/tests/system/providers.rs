@@ -94,7 +94,7 @@ fn a_refused_key_goes_to_the_next_model_which_says_so_and_is_on_record() {
         "{run}"
     );
     // The note is for the person; what the model said is what the next turn hears.
-    daemon.send("a", "go on").unwrap();
+    daemon.answered("a", "go on").unwrap();
     let body = model.last().unwrap().body.to_string();
     assert!(
         body.contains("From the second.") && !body.contains("Answered by"),

@@ -1,6 +1,6 @@
 //! What the machine doesn't give refuses the start, each with its own words and remedy.
 
-use mono_tests::daemon::Setup;
+use mono_tests::daemon::{Setup, rests};
 use serde_json::json;
 
 fn refused(what: &[&str]) -> String {
@@ -46,7 +46,8 @@ fn no_user_namespaces_refuse_the_start_unless_an_operator_says_so_and_then_it_sh
         })
         .unwrap();
     assert_eq!(daemon.send("a", "hello").unwrap().code, 0);
-    let status = daemon.status().unwrap();
+    // One that starts is not confined yet.
+    let status = daemon.wait_until("at rest", rests).unwrap();
     assert_eq!(status["ok"], false, "{status}");
     assert!(
         status["degraded"][0]

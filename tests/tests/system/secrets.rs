@@ -18,16 +18,28 @@ fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|w| w == text.as_bytes())
 }
 
-/// Files below a folder that hold a key. What can't be read is no file of the one who reads.
+/// What was read; none of what is gone meanwhile, as the folder of a run that has ended.
+fn still<T>(read: std::io::Result<T>) -> Option<T> {
+    match read {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        other => Some(other.unwrap()),
+    }
+}
+
+/// Files below a folder that hold a key.
 fn holding(folder: &Path, key: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
-            let kind = entry.file_type().unwrap();
+        for entry in still(std::fs::read_dir(&folder)).into_iter().flatten() {
+            let entry = entry.unwrap();
+            let Some(kind) = still(entry.file_type()) else {
+                continue;
+            };
+            let holds = || still(std::fs::read(entry.path())).is_some_and(|b| contains(&b, key));
             if kind.is_dir() {
                 folders.push(entry.path());
-            } else if kind.is_file() && contains(&std::fs::read(entry.path()).unwrap(), key) {
+            } else if kind.is_file() && holds() {
                 found.push(entry.path().to_string_lossy().into_owned());
             }
         }

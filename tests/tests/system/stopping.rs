@@ -7,7 +7,7 @@ use serde_json::json;
 use std::time::{Duration, Instant};
 
 /// What the daemon's own deadlines add up to, with room for a slow machine.
-const BOUND: Duration = Duration::from_secs(15);
+const BOUND: Duration = Duration::from_secs(40);
 
 #[test]
 fn sigterm_lets_a_turn_finish_that_can() {
@@ -49,7 +49,7 @@ fn sigterm_lets_a_turn_finish_that_can() {
     daemon.restart().unwrap();
     assert_eq!(daemon.show(sent.run()).unwrap()["status"], "succeeded");
     // The conversation goes on where it was.
-    daemon.send("a", "and now? [[mock:text more]]").unwrap();
+    daemon.answered("a", "and now? [[mock:text more]]").unwrap();
     let body = model.last().unwrap().body.to_string();
     assert!(
         body.contains("[[mock:text done]]") && body.contains("and now?"),
@@ -130,11 +130,10 @@ fn monoctl_stop_waits_for_the_end_and_an_idle_daemon_ends_at_once() {
     let stopped = daemon.run(&["stop"]).unwrap();
     assert!(stopped.status.success(), "{stopped:?}");
     assert_eq!(daemon.wait_end().unwrap(), 0);
-    assert!(
-        begun.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        begun.elapsed()
-    );
+    assert!(begun.elapsed() < BOUND, "{:?}", begun.elapsed());
+    // Nobody had to be waited for until he was ended.
+    let log = daemon.log();
+    assert!(!log.contains("did not end in time"), "{log}");
     assert_eq!(outliving(&tree, Duration::ZERO), []);
     // Without a daemon monoctl says so.
     assert_eq!(daemon.run(&["status"]).unwrap().status.code(), Some(3));

@@ -106,13 +106,15 @@ fn everything_over(wire: &str, name: &str, mode: &'static str) {
 
 /// The next turn knows this one, another conversation doesn't.
 fn remembers(daemon: &Daemon, model: &Model) {
-    daemon.send("a", "And now? [[mock:text later]]").unwrap();
+    daemon
+        .answered("a", "And now? [[mock:text later]]")
+        .unwrap();
     let body = model.last().unwrap().body.to_string();
     for known in ["heliotrope", "The report is attached", "And now?"] {
         assert!(body.contains(known), "{known} is not in {body}");
     }
     daemon
-        .send("b", "Who are you? [[mock:text nobody]]")
+        .answered("b", "Who are you? [[mock:text nobody]]")
         .unwrap();
     let body = model.last().unwrap().body.to_string();
     assert!(!body.contains("heliotrope"), "{body}");
@@ -237,7 +239,7 @@ fn the_reference_server_lists_reports_progress_returns_much_and_can_be_cancelled
     );
     let sent = sending.finish().unwrap();
     assert_eq!(sent.finish["error"]["cancelled"], true, "{sent:?}");
-    assert_eq!(daemon.show(&run).unwrap()["status"], "cancelled");
+    assert_eq!(daemon.settled(&run).unwrap()["status"], "cancelled");
     let sent = daemon
         .send("a", &call("echo", &json!({ "message": "still here" })))
         .unwrap();
@@ -293,7 +295,7 @@ fn selected_skills_reach_the_model_after_the_identity() {
     setup.config["context"]["skillsRoot"] = json!("skills");
     setup.config["context"]["selectedSkills"] = json!(["reports"]);
     let daemon = setup.start().unwrap();
-    daemon.send("a", "[[mock:text yes]]").unwrap();
+    daemon.answered("a", "[[mock:text yes]]").unwrap();
     let body = model.last().unwrap().body.to_string();
     let at = |text: &str| {
         body.find(text)

@@ -331,7 +331,7 @@ fn egress_drains_although_results_could_be_sent() {
     let (model, receiver) = (Model::start().unwrap(), Receiver::start().unwrap());
     let webhook = json!({ "callback": callbacks(&[&receiver]) });
     let mut daemon = setup(&model, webhook).start().unwrap();
-    daemon.run(&["worker", "drain", "egress"]).unwrap();
+    daemon.done(&["worker", "drain", "egress"]).unwrap();
     daemon
         .wait_until("drained", |status| {
             let workers = status["workers"].as_array();
@@ -343,7 +343,7 @@ fn egress_drains_although_results_could_be_sent() {
                 .all(|w| w["state"] == "parked")
         })
         .unwrap();
-    daemon.run(&["worker", "unpark", "egress"]).unwrap();
+    daemon.done(&["worker", "unpark", "egress"]).unwrap();
     daemon.wait_healthy().unwrap();
     let url = format!("http://{}/", receiver.host());
     let (code, answer) = invoke(
@@ -396,7 +396,7 @@ fn a_callback_goes_to_declared_hosts_only_and_follows_nobody() {
 #[test]
 fn a_busy_conversation_is_refused_and_a_run_over_its_time_fails_for_good() {
     let model = Model::start().unwrap();
-    let webhook = json!({ "maxRunMs": 8000, "defaultMode": "async" });
+    let webhook = json!({ "maxRunMs": 20_000, "defaultMode": "async" });
     let daemon = setup(&model, webhook).start().unwrap();
     // It answers after its time.
     let message = format!(
@@ -537,7 +537,7 @@ fn an_endpoint_has_settings_and_keys_of_its_own() {
     // A reload with a new key takes effect, on the same address.
     let (at, old) = (base(&daemon), daemon.worker("channel-webhook").unwrap());
     std::fs::write(daemon.folder().join("hook.key"), "a-newer-key\n").unwrap();
-    daemon.json(&["reload"]).unwrap();
+    daemon.done(&["reload"]).unwrap();
     let mut daemon = daemon;
     daemon.wait_replaced("channel-webhook", old).unwrap();
     let path = "/webhook/invoke";
