@@ -58,21 +58,9 @@ pub async fn work(mut starting: Starting) -> Result<(), KitError> {
         true => folder.and_then(|folder| house::find(folder).map_err(KitError::worker).map(Ok)),
         false => Ok(Err(folder.ok())),
     };
-    let opened = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            starting.fail(&error.to_string()).await;
-            return Err(error);
-        }
-    };
+    let opened = starting.prepared(opened).await?;
     let posting = starting.descriptor("listener").map(Listening::new);
-    let posting = match posting.transpose() {
-        Ok(posting) => posting,
-        Err(problem) => {
-            starting.fail(&problem).await;
-            return Err(KitError::worker(problem));
-        }
-    };
+    let posting = starting.prepared(posting.transpose()).await?;
     let (control, inbox) = starting.ready().await?;
     let limits = Limits {
         apps: shows_apps,

@@ -163,7 +163,7 @@ async fn a_file_of_an_app_that_nobody_waits_for_is_not_kept() {
     let handed = |cancel: bool| {
         let (request, fds) = keep(APP, "a", vec![1; 200_000]);
         let flag = AtomicBool::new(cancel);
-        super::kept(&place.shared.desk, request, &mut fds.into(), &flag).unwrap()
+        super::readers::kept(&place.shared.desk, request, &mut fds.into(), &flag).unwrap()
     };
     assert!(matches!(handed(true).0, Reply::Refused { .. }));
     assert_eq!(place.shared.desk.shelf.count(), 1);

@@ -31,13 +31,8 @@ fn main() -> ExitCode {
 }
 
 async fn work(mut starting: Starting) -> Result<(), KitError> {
-    let out = match prepare(&mut starting) {
-        Ok(out) => Arc::new(out),
-        Err(message) => {
-            starting.fail(&message).await;
-            return Err(KitError::worker(message));
-        }
-    };
+    let prepared = prepare(&mut starting);
+    let out = Arc::new(starting.prepared(prepared).await?);
     let (_control, mut inbox) = starting.ready().await?;
     let mut channels = JoinSet::new();
     let mut handles: HashMap<u64, AbortHandle> = HashMap::new();

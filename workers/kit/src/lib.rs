@@ -116,8 +116,25 @@ impl Starting {
         Ok(control::serve(sender, receiver))
     }
 
-    /// Tells the supervisor why the worker can't start; for people, no secret.
-    pub async fn fail(&self, message: &str) {
+    /// What the worker has prepared. Where that failed, the supervisor is told why.
+    ///
+    /// # Errors
+    /// The reason, for people; no secret.
+    pub async fn prepared<T, E: std::fmt::Display>(
+        &self,
+        prepared: Result<T, E>,
+    ) -> Result<T, KitError> {
+        match prepared {
+            Ok(prepared) => Ok(prepared),
+            Err(reason) => {
+                let reason = reason.to_string();
+                self.fail(&reason).await;
+                Err(KitError::Worker(reason))
+            }
+        }
+    }
+
+    async fn fail(&self, message: &str) {
         let message: String = message.chars().take(2_000).collect();
         let _ = self
             .link

@@ -15,13 +15,8 @@ const MAX_CONNECTIONS: usize = 32;
 /// # Errors
 /// When the listener is missing, or reachable from other machines.
 pub async fn run(mut starting: Starting) -> Result<(), KitError> {
-    let (socket, admission) = match prepare(&mut starting) {
-        Ok(prepared) => prepared,
-        Err(reason) => {
-            starting.fail(&reason).await;
-            return Err(KitError::worker(reason));
-        }
-    };
+    let prepared = prepare(&mut starting);
+    let (socket, admission) = starting.prepared(prepared).await?;
     let socket = tokio::net::TcpListener::from_std(socket).map_err(KitError::worker)?;
     let (control, mut inbox) = starting.ready().await?;
     let ask: Ask = Arc::new(move || {

@@ -47,13 +47,8 @@ struct Assignment {
 }
 
 async fn work(mut starting: Starting) -> Result<(), KitError> {
-    let mut prepared = match prepare(&mut starting) {
-        Ok(prepared) => prepared,
-        Err(message) => {
-            starting.fail(&message).await;
-            return Err(KitError::worker(message));
-        }
-    };
+    let prepared = prepare(&mut starting);
+    let mut prepared = starting.prepared(prepared).await?;
     let (control, mut inbox) = starting.ready().await?;
     let Some(assignment) = assignment(&mut inbox).await else {
         return Ok(());

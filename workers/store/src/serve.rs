@@ -106,13 +106,8 @@ impl Desk {
 /// # Errors
 /// When the database can't be opened or is found damaged, and what the kit reports.
 pub async fn work(mut starting: Starting) -> Result<(), KitError> {
-    let store = match open(&mut starting) {
-        Ok(store) => store,
-        Err(e) => {
-            starting.fail(&e.to_string()).await;
-            return Err(e);
-        }
-    };
+    let opened = open(&mut starting);
+    let store = starting.prepared(opened).await?;
     let (desk, mut damage) = Desk::new(store);
     let (_control, mut inbox) = starting.ready().await?;
     let mut channels = JoinSet::new();

@@ -5,7 +5,7 @@ use super::apps::{Apps, Shown, WITHIN};
 use super::error::ApiError;
 use super::files::{self, Wanted};
 use super::keeper;
-use super::live::{escape, millis};
+use super::shown::{File, escape};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use ipc_proto::Body;
@@ -29,52 +29,52 @@ struct Place<'a> {
 
 impl Place<'_> {
     /// A file as pages see it: as one of the reply, with an address of its own.
-    fn file(&self, record: &ArtifactRecord) -> Value {
-        let integrity = &record.integrity_id;
-        let download = format!(
-            "/api/v1/messages/{}/apps/{}/files/{}?integrity={}",
+    fn shown(&self, file: &File<'_>) -> Value {
+        let path = format!(
+            "/api/v1/messages/{}/apps/{}/files/{}",
             escape(self.message),
             escape(self.part),
-            escape(&record.id),
-            escape(integrity)
+            escape(file.id)
         );
-        json!({
-            "type": "attachment", "messageId": self.message, "app": self.part, "id": record.id,
-            "name": record.name, "mediaType": record.media_type, "bytes": record.size_bytes,
-            "sha256": integrity.strip_prefix("sha256:").unwrap_or(integrity),
-            "integrityId": integrity, "expiresAt": millis(Some(&record.expires_at)),
-            "download": download,
+        let mut shown = file.shown(self.message, &path);
+        shown["app"] = self.part.into();
+        shown
+    }
+
+    fn kept(&self, record: &ArtifactRecord) -> Value {
+        self.shown(&File {
+            id: &record.id,
+            name: &record.name,
+            media_type: &record.media_type,
+            bytes: record.size_bytes,
+            integrity: &record.integrity_id,
+            expires_at: Some(&record.expires_at),
         })
     }
-}
 
-/// What is needed of a part that the artifact worker has made.
-fn record(part: Value) -> Option<ArtifactRecord> {
-    let ReplyPart::Attachment {
-        id,
-        name,
-        media_type,
-        size_bytes,
-        integrity_id,
-        expires_at,
-        ..
-    } = serde_json::from_value(part).ok()?
-    else {
-        return None;
-    };
-    Some(ArtifactRecord {
-        id,
-        run_id: String::new(),
-        conversation_id: String::new(),
-        delivery_conversation_id: None,
-        name,
-        media_type,
-        size_bytes,
-        integrity_id,
-        created_at: String::new(),
-        expires_at: expires_at.unwrap_or_default(),
-        app: None,
-    })
+    /// Of the part that the artifact worker has made.
+    fn made(&self, part: Value) -> Option<Value> {
+        let ReplyPart::Attachment {
+            id,
+            name,
+            media_type,
+            size_bytes,
+            integrity_id,
+            expires_at,
+            ..
+        } = serde_json::from_value(part).ok()?
+        else {
+            return None;
+        };
+        Some(self.shown(&File {
+            id: &id,
+            name: &name,
+            media_type: &media_type,
+            bytes: size_bytes,
+            integrity: &integrity_id,
+            expires_at: expires_at.as_deref(),
+        }))
+    }
 }
 
 /// Whose files of an app are: its message's thread, and its run.
@@ -123,11 +123,8 @@ impl Apps {
             ApiError::unavailable("app-bridge")
         })?;
         let place = Place { message, part };
-        Ok(self.told(&shown, told, |part| match record(part) {
-            Some(record) => {
-                let file = place.file(&record);
-                super::apps::answer(201, &json!({ "file": file }))
-            }
+        Ok(self.told(&shown, told, |part| match place.made(part) {
+            Some(file) => super::apps::answer(201, &json!({ "file": file })),
             None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }))
     }
@@ -155,7 +152,7 @@ impl Apps {
             .unpack_json(&mut fds, MAX_LISTING)
             .map_err(|_| unavailable())?;
         let place = Place { message, part };
-        let files: Vec<Value> = page.artifacts.iter().map(|r| place.file(r)).collect();
+        let files: Vec<Value> = page.artifacts.iter().map(|r| place.kept(r)).collect();
         Ok(super::apps::answer(200, &json!({ "files": files })))
     }
 
@@ -200,7 +197,7 @@ mod tests {
             part: "p?",
         };
         assert_eq!(
-            place.file(&record(part).unwrap()),
+            place.made(part).unwrap(),
             json!({
                 "type": "attachment", "messageId": "m", "app": "p?", "id": "i/1", "name": "a.csv",
                 "mediaType": "text/csv", "bytes": 3, "sha256": "00", "integrityId": "sha256:00",
@@ -209,6 +206,6 @@ mod tests {
             })
         );
         let failure = json!({ "type": "failure", "id": "i", "code": "c", "message": "m" });
-        assert!(record(failure).is_none() && record(json!({})).is_none());
+        assert!(place.made(failure).is_none() && place.made(json!({})).is_none());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::error::ApiError;
 use super::keeper::{self, Keeper};
-use super::live::escape;
+use super::shown::escape;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use super::super::shown::shown;
 use super::*;
 use crate::runs::tests::app;
 use ipc_proto::RunId;

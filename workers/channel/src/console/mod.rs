@@ -20,6 +20,7 @@ pub mod proxy;
 pub mod query;
 pub mod router;
 pub mod sessions;
+mod shown;
 pub mod streams;
 pub mod turn;
 pub mod turns;
@@ -57,13 +58,8 @@ const BOUNDS: Bounds = Bounds {
 /// # Errors
 /// When the listener is missing or unusable, or other machines would reach it by any name.
 pub async fn run(mut starting: Starting, settings: ConsoleSettings) -> Result<(), KitError> {
-    let (socket, names) = match prepare(&mut starting, &settings) {
-        Ok(prepared) => prepared,
-        Err(reason) => {
-            starting.fail(&reason).await;
-            return Err(KitError::worker(reason));
-        }
-    };
+    let prepared = prepare(&mut starting, &settings);
+    let (socket, names) = starting.prepared(prepared).await?;
     let socket = tokio::net::TcpListener::from_std(socket).map_err(KitError::worker)?;
     let (control, mut inbox) = starting.ready().await?;
     let runs = Arc::new(control.clone());

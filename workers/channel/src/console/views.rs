@@ -1,6 +1,7 @@
 //! Apps of an answer that is still being written: what pages are told of them. No I/O.
 
-use super::live::{object, shown_part};
+use super::live::object;
+use super::shown::shown_part;
 use crate::runs::Early;
 use ipc_proto::operator_frames::Frame;
 use ipc_proto::reply::{MAX_PARTS, ReplyPart};

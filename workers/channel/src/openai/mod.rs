@@ -30,13 +30,8 @@ const MAX_CONNECTIONS: usize = 512;
 /// When the listener or the key is missing or unusable, or the channel would be open to the
 /// network without a key.
 pub async fn run(mut starting: Starting, settings: OpenaiSettings) -> Result<(), KitError> {
-    let (socket, api) = match prepare(&mut starting, settings) {
-        Ok(prepared) => prepared,
-        Err(reason) => {
-            starting.fail(&reason).await;
-            return Err(KitError::worker(reason));
-        }
-    };
+    let prepared = prepare(&mut starting, settings);
+    let (socket, api) = starting.prepared(prepared).await?;
     let socket = tokio::net::TcpListener::from_std(socket).map_err(KitError::worker)?;
     let (control, mut inbox) = starting.ready().await?;
     let router = router::router(api, Arc::new(control));

@@ -49,20 +49,14 @@ struct Prepared {
 /// When the listener or a key is missing or unusable, or the channel would be open to the network
 /// without a key.
 pub async fn run(mut starting: Starting, settings: WebhookSettings) -> Result<(), KitError> {
-    let prepared = match prepare(&mut starting, &settings) {
-        Ok(prepared) => prepared,
-        Err(reason) => {
-            starting.fail(&reason).await;
-            return Err(KitError::worker(reason));
-        }
-    };
+    let prepared = prepare(&mut starting, &settings);
     let Prepared {
         socket,
         webhook,
         way_out,
         calls,
         mut all_over,
-    } = prepared;
+    } = starting.prepared(prepared).await?;
     let socket = tokio::net::TcpListener::from_std(socket).map_err(KitError::worker)?;
     let (control, mut inbox) = starting.ready().await?;
     let router = router::router(webhook, Arc::new(control));

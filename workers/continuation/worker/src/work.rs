@@ -39,19 +39,13 @@ struct Prepared {
 /// When the settings are of another role, what came with them can't be used, the state can't be
 /// opened, or the store fails.
 pub async fn work(mut starting: Starting) -> Result<(), KitError> {
-    let prepared = match prepare(&mut starting) {
-        Ok(prepared) => prepared,
-        Err(reason) => {
-            starting.fail(&reason).await;
-            return Err(KitError::worker(reason));
-        }
-    };
+    let prepared = prepare(&mut starting);
     let Prepared {
         listener,
         store,
         settings,
         own,
-    } = prepared;
+    } = starting.prepared(prepared).await?;
     let (control, mut inbox) = starting.ready().await?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(KitError::worker)?;
     let owners = Arc::new(Owners::new(own.channels.iter().cloned()));
