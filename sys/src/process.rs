@@ -2,84 +2,27 @@
 
 mod child;
 mod copy;
+mod fork;
+mod namespaces;
 mod parent;
 mod wait;
 
 pub use copy::{Alone, Side};
+pub use namespaces::{
+    KINDS, Namespaces, differing_namespaces, own_namespace, own_namespaces, own_namespaces_of,
+    unshare,
+};
 pub use parent::ends_with_us;
 pub use wait::{ExitStatus, own_pidfd, pidfd_signal, try_wait, wait};
 
 use child::{Prepared, in_child};
-use nix::fcntl::{OFlag, open};
-use nix::sched::CloneFlags;
-use nix::sys::stat::Mode;
-use std::ffi::{CString, c_char, c_int};
+use fork::fork;
+use nix::fcntl::OFlag;
+use std::ffi::{CString, c_char};
 use std::io;
-use std::ops::BitOr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr;
 use thiserror::Error;
-
-/// A set of namespaces that a child gets for itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Namespaces(u64);
-
-impl Namespaces {
-    /// No namespace of its own.
-    pub const NONE: Self = Self(0);
-    /// User ids and capabilities.
-    pub const USER: Self = Self(libc::CLONE_NEWUSER as u64);
-    /// Process ids; the child is process 1 of it.
-    pub const PID: Self = Self(libc::CLONE_NEWPID as u64);
-    /// Mounts.
-    pub const MOUNT: Self = Self(libc::CLONE_NEWNS as u64);
-    /// Network: empty, with a loopback interface that is down.
-    pub const NET: Self = Self(libc::CLONE_NEWNET as u64);
-    /// System V and POSIX IPC.
-    pub const IPC: Self = Self(libc::CLONE_NEWIPC as u64);
-    /// Host name.
-    pub const UTS: Self = Self(libc::CLONE_NEWUTS as u64);
-
-    /// True when every namespace of `other` is in this set.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// As the kernel counts them.
-    pub const fn bits(self) -> u64 {
-        self.0
-    }
-
-    /// The set without those of `other`.
-    #[must_use]
-    pub const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// What is in both sets.
-    #[must_use]
-    pub const fn both(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// The set with these bits; `None` when one of them is no namespace of this list.
-    pub const fn from_bits(bits: u64) -> Option<Self> {
-        let all = Self::USER.0 | Self::PID.0 | Self::MOUNT.0 | Self::NET.0;
-        let all = all | Self::IPC.0 | Self::UTS.0;
-        if bits & !all == 0 {
-            Some(Self(bits))
-        } else {
-            None
-        }
-    }
-}
-
-impl BitOr for Namespaces {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
 
 /// The one user and group that exist in a new user namespace. They keep their number: inside as
 /// outside, and never 0.
@@ -122,88 +65,6 @@ pub struct Child {
     pub pid: i32,
     /// Names exactly this process, also after its id was reused.
     pub pidfd: OwnedFd,
-}
-
-/// Leaves the namespaces of these kinds for new ones: with the calling thread where it is one of
-/// many, which can't make mounts so. New mounts are a copy of those before, a new network is empty
-/// with a loopback interface that is down. One of processes holds from the next child on.
-///
-/// # Errors
-/// `EPERM` without `CAP_SYS_ADMIN`, `ENOSPC` at the system's limit; nothing was left then.
-pub fn unshare(namespaces: Namespaces) -> io::Result<()> {
-    let bits = c_int::try_from(namespaces.0).map_err(io::Error::other)?;
-    Ok(nix::sched::unshare(CloneFlags::from_bits_retain(bits))?)
-}
-
-/// Kinds of namespaces, as `/proc/PID/ns` names them.
-pub const KINDS: [&str; 7] = ["cgroup", "ipc", "mnt", "net", "pid", "user", "uts"];
-
-/// The namespaces that this process is in, as the kernel names them, in the order of [`KINDS`].
-///
-/// # Errors
-/// When `/proc` is not there.
-pub fn own_namespaces() -> io::Result<Vec<String>> {
-    own_namespaces_of(&KINDS)
-}
-
-/// As [`own_namespaces`], of these kinds and in their order.
-///
-/// # Errors
-/// When `/proc` is not there, or knows no such kind.
-pub fn own_namespaces_of(kinds: &[&str]) -> io::Result<Vec<String>> {
-    namespaces_of("self", kinds)
-}
-
-/// The namespace of one kind that this process is in, as the kernel names it.
-///
-/// # Errors
-/// When `/proc` is not there, or knows no such kind.
-pub fn own_namespace(kind: &str) -> io::Result<String> {
-    name_of(&namespaces_in("self")?, kind)
-}
-
-/// The namespaces of a process that differ from the caller's.
-///
-/// # Errors
-/// When the process has ended, or is another user's and the caller has no `CAP_SYS_PTRACE`.
-pub fn differing_namespaces(pid: i32) -> io::Result<Vec<&'static str>> {
-    let (own, other) = (own_namespaces()?, namespaces_of(&pid.to_string(), &KINDS)?);
-    let pairs = KINDS.into_iter().zip(own.iter().zip(&other));
-    Ok(pairs
-        .filter_map(|(kind, (own, other))| (own != other).then_some(kind))
-        .collect())
-}
-
-fn namespaces_of(process: &str, kinds: &[&str]) -> io::Result<Vec<String>> {
-    let folder = namespaces_in(process)?;
-    kinds.iter().map(|kind| name_of(&folder, kind)).collect()
-}
-
-fn namespaces_in(process: &str) -> io::Result<OwnedFd> {
-    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    Ok(open(&*format!("/proc/{process}/ns"), flags, Mode::empty())?)
-}
-
-/// Longest name of a namespace: its kind and a number of 32 bits.
-const MAX_NAME: usize = 32;
-
-/// What the link of this kind says. Every start reads them, and what `std` and `nix` offer takes a
-/// page from the allocator for each.
-fn name_of(folder: &OwnedFd, kind: &str) -> io::Result<String> {
-    let link = CString::new(kind)?;
-    let mut name = [0_u8; MAX_NAME];
-    // SAFETY: the path is null-terminated, the buffer is valid for its length.
-    let length = unsafe {
-        libc::readlinkat(
-            folder.as_raw_fd(),
-            link.as_ptr(),
-            name.as_mut_ptr().cast(),
-            name.len(),
-        )
-    };
-    let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
-    let name = name.get(..length).unwrap_or_default();
-    Ok(String::from_utf8_lossy(name).into_owned())
 }
 
 /// What a child was doing when it failed before its program ran.
@@ -279,11 +140,6 @@ fn invalid(reason: &'static str) -> SpawnError {
         source: io::Error::new(io::ErrorKind::InvalidInput, reason),
     }
 }
-
-/// `libc` has it as a 32-bit number, in which it doesn't fit.
-const CLONE_CLEAR_SIGHAND: u64 = 1 << 32;
-/// The same.
-const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
 /// Starts a program by descriptor in namespaces of its own.
 ///
@@ -395,39 +251,11 @@ fn clone_child(prepared: &mut Prepared, request: &Spawn<'_>) -> io::Result<Child
         Some(&SigSet::all()),
         Some(&mut before),
     )?;
-    let mut pidfd: c_int = -1;
-    // SAFETY: clone_args is plain integers, for which zero means "not used".
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.flags = libc::CLONE_PIDFD as u64 | CLONE_CLEAR_SIGHAND | request.namespaces.0;
-    args.pidfd = ptr::from_mut(&mut pidfd) as u64;
-    args.exit_signal = libc::SIGCHLD as u64;
-    if let Some(cgroup) = request.cgroup {
-        args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = cgroup.as_raw_fd() as u64;
-    }
-    // SAFETY: without CLONE_VM and with no stack this is a fork: the child runs on its own copy
-    // of this stack. It calls nothing but `in_child`, which neither allocates nor returns.
-    let pid = unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            ptr::from_mut(&mut args),
-            size_of::<libc::clone_args>(),
-        )
-    };
-    if pid == 0 {
-        in_child(prepared);
-    }
-    let error = io::Error::last_os_error();
+    // SAFETY: the child calls nothing but `in_child`, which neither allocates nor returns.
+    let forked = unsafe { fork(request.namespaces.bits(), libc::SIGCHLD, request.cgroup) };
+    let child = forked.map(|child| child.unwrap_or_else(|| in_child(prepared)));
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&before), None)?;
-    if pid < 0 {
-        return Err(error);
-    }
-    // SAFETY: the kernel has stored a fresh descriptor that nobody else knows.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-    Ok(Child {
-        pid: i32::try_from(pid).unwrap_or(-1),
-        pidfd,
-    })
+    child
 }
 
 #[cfg(test)]
@@ -555,7 +383,15 @@ mod tests {
             wait(&child.pidfd).unwrap();
             place.unwrap()
         });
-        std::fs::remove_dir(&group).unwrap();
+        // Who was reaped may leave the group a moment later.
+        let gone = (0..3_000).any(|_| {
+            let removed = std::fs::remove_dir(&group);
+            if removed.is_err() {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            removed.is_ok()
+        });
+        assert!(gone, "{group:?} can't be removed");
         let place = place.unwrap();
         assert!(place.contains(&format!("/{name}\n")), "{place}");
     }

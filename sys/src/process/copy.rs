@@ -1,11 +1,10 @@
 //! A copy of the calling process in namespaces of its own, as a child of the same parent.
 
-use super::{CLONE_CLEAR_SIGHAND, CLONE_INTO_CGROUP, Child, Namespaces};
-use std::ffi::c_int;
+use super::fork::fork;
+use super::{Child, Namespaces};
 use std::io;
 use std::marker::PhantomData;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::ptr;
+use std::os::fd::BorrowedFd;
 
 /// Says that the process has one thread, and so that a copy of it can do whatever it could: a
 /// second thread might hold a lock at that moment, for ever. (A copy may start threads.)
@@ -44,36 +43,11 @@ impl Alone {
         namespaces: Namespaces,
         cgroup: Option<BorrowedFd<'_>>,
     ) -> io::Result<Side> {
-        let mut pidfd: c_int = -1;
-        // SAFETY: clone_args is plain integers, for which zero means "not used".
-        let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-        args.flags = (libc::CLONE_PIDFD | libc::CLONE_PARENT) as u64;
-        args.flags |= CLONE_CLEAR_SIGHAND | namespaces.bits();
-        args.pidfd = ptr::from_mut(&mut pidfd) as u64;
+        let flags = libc::CLONE_PARENT as u64 | namespaces.bits();
         // The exit signal is this process's own, as always with CLONE_PARENT.
-        if let Some(cgroup) = cgroup {
-            args.flags |= CLONE_INTO_CGROUP;
-            args.cgroup = cgroup.as_raw_fd() as u64;
-        }
-        // SAFETY: without CLONE_VM and with no stack this is a fork: the copy runs on its own copy
-        // of this stack. There is one thread (`new` has looked, and the holder starts none), so
-        // nothing in the copied memory is half changed.
-        let pid = unsafe {
-            libc::syscall(
-                libc::SYS_clone3,
-                ptr::from_mut(&mut args),
-                size_of::<libc::clone_args>(),
-            )
-        };
-        match pid {
-            0 => Ok(Side::Copy),
-            1.. => Ok(Side::Original(Child {
-                pid: i32::try_from(pid).unwrap_or(-1),
-                // SAFETY: the kernel has stored a fresh descriptor that nobody else knows.
-                pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
-            })),
-            _ => Err(io::Error::last_os_error()),
-        }
+        // SAFETY: there is one thread: `new` has looked, and the holder starts none.
+        let original = unsafe { fork(flags, 0, cgroup) }?;
+        Ok(original.map_or(Side::Copy, Side::Original))
     }
 }
 
