@@ -1,23 +1,22 @@
-//! What a filter program would answer, computed without the kernel: for tests over every rule,
-//! and for explaining a profile.
+//! What a filter program would answer, computed without the kernel: for tests over every rule.
 
 use super::Instruction;
 use super::assemble::{ARCHITECTURE, ARGUMENTS, AUDIT_ARCH, NUMBER};
 
 /// A system call as a filter sees it.
 #[derive(Debug, Clone, Copy)]
-pub struct Call {
+pub(super) struct Call {
     /// Its number.
-    pub number: u32,
+    pub(super) number: u32,
     /// The architecture whose numbers these are.
-    pub architecture: u32,
+    pub(super) architecture: u32,
     /// Its arguments.
-    pub arguments: [u64; 6],
+    pub(super) arguments: [u64; 6],
 }
 
 impl Call {
     /// A call of this machine's own architecture.
-    pub const fn native(number: u32, arguments: [u64; 6]) -> Self {
+    pub(super) const fn native(number: u32, arguments: [u64; 6]) -> Self {
         Self {
             number,
             architecture: AUDIT_ARCH,
@@ -47,7 +46,7 @@ impl Call {
 
 /// Runs a program; the value that it returns, e.g. [`super::Action::value`]. `None` for a program
 /// that the kernel would refuse.
-pub fn run(program: &[Instruction], call: &Call) -> Option<u32> {
+pub(super) fn run(program: &[Instruction], call: &Call) -> Option<u32> {
     let mut accumulator = 0_u32;
     let mut at = 0_usize;
     loop {
@@ -76,7 +75,11 @@ pub fn run(program: &[Instruction], call: &Call) -> Option<u32> {
 
 /// What the kernel does when both filters have answered, the second one installed later: of two
 /// answers the stricter, of two equal ones the later filter's. `None` as for [`run`].
-pub fn run_both(first: &[Instruction], second: &[Instruction], call: &Call) -> Option<Answer> {
+pub(super) fn run_both(
+    first: &[Instruction],
+    second: &[Instruction],
+    call: &Call,
+) -> Option<Answer> {
     // The upper half is the action, in the kernel's order when it is read as a signed number.
     let strictness = |value: u32| (value & libc::SECCOMP_RET_ACTION_FULL).cast_signed();
     let (first, second) = (run(first, call)?, run(second, call)?);
@@ -95,9 +98,9 @@ pub fn run_both(first: &[Instruction], second: &[Instruction], call: &Call) -> O
 
 /// The answer that counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub(super) struct Answer {
     /// E.g. [`super::Action::value`].
-    pub value: u32,
+    pub(super) value: u32,
     /// It is the first filter's. A call that another one holds has nobody who listens.
-    pub of_first: bool,
+    pub(super) of_first: bool,
 }

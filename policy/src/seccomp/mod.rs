@@ -11,7 +11,8 @@
 
 mod assemble;
 mod constants;
-pub mod evaluate;
+#[cfg(test)]
+mod evaluate;
 mod names;
 mod sets;
 #[cfg(test)]
