@@ -1,5 +1,7 @@
 //! From the command line to the running loop: configuration, folders, listeners, signals.
 
+mod listeners;
+
 use crate::Arguments;
 use crate::admin;
 use crate::alone::alone;
@@ -16,16 +18,16 @@ use crate::systemd;
 use crate::upgrade::Own;
 use crate::watchdog::TICK;
 use ipc_proto::Role;
+use listeners::listeners;
 use mono_config::Config;
 use nix::sys::socket::SockType;
 use nix::unistd::{Gid, Uid, chown};
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, Permissions};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -437,119 +439,6 @@ fn clear_scratch(folder: &Path) {
             tracing::warn!("{} can't be removed: {e}", entry.path().display());
         }
     }
-}
-
-/// Binds what the channels listen on. Whether a key is needed is decided by the address that was
-/// really bound (facts 2.3).
-fn listeners(
-    config: &Config,
-    passed: &mut BTreeMap<String, OwnedFd>,
-) -> Result<BTreeMap<Role, TcpListener>, BootError> {
-    let mut all = BTreeMap::new();
-    let api = &config.openai_api;
-    if api.enabled {
-        let key = "openaiApi";
-        let (listener, address) = bound(passed.remove("openai"), key, (&api.host, api.port))?;
-        if !address.ip().is_loopback() && api.api_key.is_none() {
-            return Err(BootError::Unprotected { address, key });
-        }
-        all.insert(Role::ChannelOpenai, listener);
-    }
-    let console = &config.console;
-    if console.enabled {
-        let key = "console";
-        let (listener, address) =
-            bound(passed.remove("console"), key, (&console.host, console.port))?;
-        if !address.ip().is_loopback() && console.allowed_hosts.is_empty() {
-            return Err(BootError::Nameless { address });
-        }
-        all.insert(Role::ChannelConsole, listener);
-    }
-    let webhook = &config.webhook;
-    if webhook.enabled {
-        let key = "webhook";
-        let (listener, address) =
-            bound(passed.remove("webhook"), key, (&webhook.host, webhook.port))?;
-        if !address.ip().is_loopback() && webhook.api_key.is_none() {
-            return Err(BootError::Unprotected { address, key });
-        }
-        all.insert(Role::ChannelWebhook, listener);
-    }
-    let continuations = &config.continuations;
-    if continuations.enabled {
-        let key = "continuations";
-        let place = (&*continuations.host, continuations.port);
-        let (listener, address) = bound(passed.remove(key), key, place)?;
-        if !address.ip().is_loopback() {
-            return Err(BootError::NotLoopback { address, key });
-        }
-        all.insert(Role::Continuation, listener);
-    }
-    let bridge = &config.interaction.bridge;
-    if crate::request::listens(config) && bridge.port != 0 {
-        let key = "interaction.bridge";
-        let (listener, address) = bound(None, key, (&bridge.host, bridge.port))?;
-        if !address.ip().is_loopback() {
-            return Err(BootError::NotLoopback { address, key });
-        }
-        all.insert(Role::AppBridge, listener);
-    }
-    let metrics = &config.metrics;
-    if metrics.enabled {
-        let key = "metrics";
-        let (listener, address) =
-            bound(passed.remove("metrics"), key, (&metrics.host, metrics.port))?;
-        if !address.ip().is_loopback() {
-            return Err(BootError::NotLoopback { address, key });
-        }
-        all.insert(Role::Metrics, listener);
-    }
-    Ok(all)
-}
-
-/// How long a port may be in use: the workers of a daemon that was killed are gone with it, but not
-/// at the same moment.
-const PORT_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two attempts at a port.
-const PORT_LOOK: Duration = Duration::from_millis(20);
-
-/// The unit's socket, or one of our own, and where it really listens.
-fn bound(
-    passed: Option<OwnedFd>,
-    key: &'static str,
-    (host, port): (&str, u16),
-) -> Result<(TcpListener, SocketAddr), BootError> {
-    let listener = match passed {
-        Some(fd) => {
-            let listener = TcpListener::from(fd);
-            listener.set_nonblocking(true)?;
-            listener
-        }
-        None => listen(key, host, port)?,
-    };
-    let address = listener.local_addr()?;
-    Ok((listener, address))
-}
-
-fn listen(key: &'static str, host: &str, port: u16) -> Result<TcpListener, BootError> {
-    let address = format!("{host}:{port}");
-    let failed = |source| BootError::Listen {
-        address: address.clone(),
-        key,
-        source,
-    };
-    let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(failed)?.collect();
-    let deadline = Instant::now() + PORT_PATIENCE;
-    let listener = loop {
-        match TcpListener::bind(addresses.as_slice()) {
-            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < deadline => {
-                std::thread::sleep(PORT_LOOK);
-            }
-            other => break other.map_err(failed)?,
-        }
-    };
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
 }
 
 fn follow_signals(tell: &mpsc::UnboundedSender<Input>) -> std::io::Result<()> {
