@@ -50,6 +50,9 @@ pub enum BodyError {
     /// Not JSON of the expected type.
     #[error("the body is not the expected JSON: {0}")]
     Json(#[from] serde_json::Error),
+    /// Not UTF-8.
+    #[error("the body is not text: {0}")]
+    Text(#[from] std::string::FromUtf8Error),
 }
 
 impl Body {
@@ -125,6 +128,14 @@ impl Body {
             return Err(BodyError::Length { announced, found });
         }
         Ok((fd, found))
+    }
+
+    /// [`Body::unpack`], then UTF-8.
+    ///
+    /// # Errors
+    /// As [`Body::unpack`], or when the bytes are no text.
+    pub fn unpack_text(self, fds: &mut VecDeque<OwnedFd>, max: usize) -> Result<String, BodyError> {
+        Ok(String::from_utf8(self.unpack(fds, max)?)?)
     }
 
     /// [`Body::unpack`], then JSON.

@@ -87,7 +87,7 @@ pub struct Trigger {
 }
 
 /// The person's message, as JSON in a body.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct TurnInput {
     /// The new message.
     pub content: Vec<crate::chat::Block>,

@@ -143,12 +143,7 @@ fn input(send: &Send, stdin: &mut impl Read) -> Result<TurnInput, CtlError> {
     }
     Ok(TurnInput {
         content,
-        preceding: vec![],
-        guidance: None,
-        model: None,
-        effort: None,
-        warnings: vec![],
-        attachments: vec![],
+        ..TurnInput::default()
     })
 }
 

@@ -277,10 +277,7 @@ fn decode(event: RunEvent, mut fds: VecDeque<OwnedFd>) -> Option<Step> {
             usage,
             model,
         } => {
-            let text = text
-                .unpack(&mut fds, MAX_ANSWER)
-                .map_err(|e| e.to_string())
-                .and_then(|bytes| String::from_utf8(bytes).map_err(|e| e.to_string()));
+            let text = text.unpack_text(&mut fds, MAX_ANSWER);
             // A part that can't be read takes neither the text nor the other parts away.
             let parts = serde_json::from_slice(&parts).unwrap_or_else(|e| {
                 tracing::error!("an answer's parts can't be read: {e}");
@@ -395,15 +392,7 @@ pub(crate) mod tests {
                 source: "openai".into(),
                 detail: None,
             },
-            input: TurnInput {
-                content: vec![],
-                preceding: vec![],
-                guidance: None,
-                model: None,
-                effort: None,
-                warnings: vec![],
-                attachments: vec![],
-            },
+            input: TurnInput::default(),
         }
     }
 

@@ -107,11 +107,6 @@ mod tests {
     fn input(files: &[(&str, &str)]) -> TurnInput {
         TurnInput {
             content: vec![Block::Text { text: "hi".into() }],
-            preceding: vec![],
-            guidance: None,
-            model: None,
-            effort: None,
-            warnings: vec![],
             attachments: files
                 .iter()
                 .map(|(name, data)| InputFile {
@@ -120,6 +115,7 @@ mod tests {
                     data: (*data).into(),
                 })
                 .collect(),
+            ..TurnInput::default()
         }
     }
 

@@ -390,10 +390,9 @@ fn model_event(reply: egress::Reply, fds: &mut VecDeque<OwnedFd>) -> Result<Mode
             name,
             arguments,
         } => {
-            let bytes = arguments
-                .unpack(fds, MAX_ARGUMENTS)
+            let arguments = arguments
+                .unpack_text(fds, MAX_ARGUMENTS)
                 .map_err(|e| broken(EGRESS, e))?;
-            let arguments = String::from_utf8(bytes).map_err(|e| broken(EGRESS, e))?;
             ModelEvent::ToolCall {
                 id,
                 name,

@@ -348,12 +348,7 @@ async fn turn(trouble: Trouble, reads: usize) -> Turn {
         content: vec![ipc_proto::chat::Block::Text {
             text: "please".into(),
         }],
-        preceding: vec![],
-        guidance: None,
-        model: None,
-        effort: None,
-        warnings: vec![],
-        attachments: vec![],
+        ..TurnInput::default()
     };
     let cancel = Cancel::default();
     let job = Job {

@@ -371,11 +371,9 @@ fn handle_continuation(desk: &Desk, request: Request, fds: &mut VecDeque<OwnedFd
             key,
             text,
         } => {
-            let invalid = |e: String| Fault::new("invalid_request", e);
             let text = text
-                .unpack(fds, SMALL_BODY)
-                .map_err(|e| invalid(e.to_string()))?;
-            let text = String::from_utf8(text).map_err(|e| invalid(e.to_string()))?;
+                .unpack_text(fds, SMALL_BODY)
+                .map_err(|e| Fault::new("invalid_request", e.to_string()))?;
             desk.with(|store| store.leave_letter(&conversation, &key, &text, now()))?;
             Ok((Reply::Recorded, None))
         }

@@ -62,9 +62,7 @@ impl<'a> View<'a> {
                 usage,
                 model,
             } => {
-                let read = text.unpack(&mut fds, MAX_ANSWER).map_err(|e| e.to_string());
-                let text =
-                    read.and_then(|bytes| String::from_utf8(bytes).map_err(|e| e.to_string()));
+                let text = text.unpack_text(&mut fds, MAX_ANSWER);
                 let parts = serde_json::from_slice::<Vec<ReplyPart>>(&parts);
                 let (text, parts) = match (text, parts) {
                     (Ok(text), Ok(parts)) => (text, parts),

@@ -52,11 +52,12 @@ pub(super) async fn input<S: Starter>(
     fds: &mut VecDeque<OwnedFd>,
     responder: &Responder<AppBridge>,
 ) -> Result<(), LinkError> {
-    let text = text.unpack(fds, MAX_PARTIAL).map_err(|e| e.to_string());
-    let text = text.and_then(|text| String::from_utf8(text).map_err(|e| e.to_string()));
-    let text = match text {
+    let text = match text.unpack_text(fds, MAX_PARTIAL) {
         Ok(text) => text,
-        Err(error) => return responder.fault(&Fault::new("invalid_request", error)).await,
+        Err(error) => {
+            let fault = Fault::new("invalid_request", error.to_string());
+            return responder.fault(&fault).await;
+        }
     };
     let desk = servers.stand().desk();
     let run = scope.run.as_str();

@@ -90,12 +90,10 @@ pub(super) fn input(new: NewTurn) -> TurnInput {
     }
     TurnInput {
         content,
-        preceding: vec![],
-        guidance: None,
         model,
         effort,
-        warnings: vec![],
         attachments,
+        ..TurnInput::default()
     }
 }
 

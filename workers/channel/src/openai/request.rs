@@ -121,10 +121,8 @@ pub fn parse(
             content: transcript.content,
             preceding: transcript.preceding,
             guidance: transcript.guidance,
-            model: None,
-            effort: None,
             warnings,
-            attachments: vec![],
+            ..TurnInput::default()
         },
     })
 }

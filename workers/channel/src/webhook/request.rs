@@ -87,12 +87,10 @@ pub fn parse(
         callback: callback(&body, endpoint, &limits.callback_hosts)?,
         input: TurnInput {
             content,
-            preceding: vec![],
-            guidance: None,
             model: model(&body)?.or_else(|| endpoint.model.clone()),
             effort: effort(&body)?.or_else(|| endpoint.effort.clone()),
-            warnings: vec![],
             attachments: attached.files,
+            ..TurnInput::default()
         },
     })
 }

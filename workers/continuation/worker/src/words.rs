@@ -71,11 +71,7 @@ pub async fn put(control: &Control, task: Task) -> Words {
     let input = TurnInput {
         content: vec![Block::Text { text: task.message }],
         preceding: task.before.into_iter().map(said).collect(),
-        guidance: None,
-        model: None,
-        effort: None,
-        warnings: vec![],
-        attachments: vec![],
+        ..TurnInput::default()
     };
     let trigger = Trigger {
         source: "continuation".to_owned(),
@@ -106,11 +102,8 @@ pub async fn put(control: &Control, task: Task) -> Words {
                     began = true;
                     continue;
                 }
-                RunEvent::Finish { text, .. } => match text.unpack(&mut fds, MAX_ANSWER) {
-                    Ok(bytes) => match String::from_utf8(bytes) {
-                        Ok(text) => Words::Text(text),
-                        Err(e) => Words::Failed("answer_unreadable".to_owned(), e.to_string()),
-                    },
+                RunEvent::Finish { text, .. } => match text.unpack_text(&mut fds, MAX_ANSWER) {
+                    Ok(text) => Words::Text(text),
                     Err(e) => Words::Failed("answer_unreadable".to_owned(), e.to_string()),
                 },
                 RunEvent::Failed { kind, message, .. } if began => Words::Failed(kind, message),

@@ -166,11 +166,7 @@ impl Bench {
             preceding: (0..self.preceding)
                 .map(|n| ChatMessage::text(ChatRole::User, format!("before {n}")))
                 .collect(),
-            guidance: None,
-            model: None,
-            effort: None,
-            warnings: vec![],
-            attachments: vec![],
+            ..TurnInput::default()
         };
         let job = Job {
             run: RunId::new(),
