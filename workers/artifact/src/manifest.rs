@@ -188,7 +188,7 @@ fn rfc3339(time: Timestamp) -> String {
 
 /// `sha256:<64 lower-case hex digits>`.
 #[must_use]
-pub fn is_integrity_id(text: &str) -> bool {
+fn is_integrity_id(text: &str) -> bool {
     text.strip_prefix("sha256:").is_some_and(|hex| {
         hex.len() == 64 && hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
     })

@@ -137,7 +137,7 @@ impl SourcePath {
 
 /// What a component is named like, or `None` when it may be published.
 #[must_use]
-pub fn sensitive(component: &str) -> Option<&'static str> {
+fn sensitive(component: &str) -> Option<&'static str> {
     let cased = cased_skeleton(component);
     let cased = cased.trim();
     let plain = skeleton(cased);

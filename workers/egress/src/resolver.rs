@@ -142,7 +142,7 @@ impl Resolve for CheckedResolver {
 ///
 /// # Errors
 /// [`ResolveError`] for no address at all or the first that is not public.
-pub fn all_public(host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, ResolveError> {
+fn all_public(host: &str, found: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, ResolveError> {
     if found.is_empty() {
         return Err(ResolveError::Unknown(host.to_owned()));
     }

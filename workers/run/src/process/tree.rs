@@ -69,7 +69,7 @@ fn parse_stat(pid: i32, stat: &[u8]) -> Option<Entry> {
 
 /// Descendants of `me` that belong to no kept group and descend from no member of one.
 #[must_use]
-pub fn strays(table: &[Entry], me: i32, kept_groups: &HashSet<i32>) -> Vec<Entry> {
+fn strays(table: &[Entry], me: i32, kept_groups: &HashSet<i32>) -> Vec<Entry> {
     let by_pid: HashMap<i32, &Entry> = table.iter().map(|entry| (entry.pid, entry)).collect();
     table
         .iter()

@@ -19,27 +19,9 @@ const JPEG_QUALITY: u8 = 85;
 /// The format, when it is one that models take.
 #[must_use]
 pub fn format(bytes: &[u8]) -> Option<ImageFormat> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', 0x0d, 0x0a, 0x1a, 0x0a, ..] => Some(ImageFormat::Png),
-        [0xff, 0xd8, 0xff, ..] => Some(ImageFormat::Jpeg),
-        [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(ImageFormat::Gif),
-        [
-            b'R',
-            b'I',
-            b'F',
-            b'F',
-            _,
-            _,
-            _,
-            _,
-            b'W',
-            b'E',
-            b'B',
-            b'P',
-            ..,
-        ] => Some(ImageFormat::WebP),
-        _ => None,
-    }
+    use ImageFormat::{Gif, Jpeg, Png, WebP};
+    let told = image::guess_format(bytes).ok();
+    told.filter(|format| matches!(format, Png | Jpeg | Gif | WebP))
 }
 
 /// The image for the model and a line about it. One that fits goes as it is.
