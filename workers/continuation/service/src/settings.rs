@@ -6,8 +6,6 @@ use continuation_record::token::{Token, TokenDigest};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// The port where none is named.
-pub const DEFAULT_PORT: u16 = 4319;
 /// The furthest deadline from now.
 pub const MAX_DEADLINE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Most records on a page, whatever is configured.
@@ -228,7 +226,7 @@ mod tests {
     use super::*;
 
     fn with(change: impl FnOnce(&mut Settings)) -> Result<(), SettingsError> {
-        let mut settings = Settings::new("127.0.0.1", DEFAULT_PORT);
+        let mut settings = Settings::new("127.0.0.1", 4319);
         change(&mut settings);
         settings.check()
     }

@@ -109,6 +109,10 @@ impl<F: Fs> Keeper for Kept<F> {
         self.store.past_deadline(now, count)
     }
 
+    fn newest(&self) -> Option<Time> {
+        self.store.newest_pending()
+    }
+
     fn interrupted(&self, longest: Time) -> Vec<String> {
         self.store.interrupted(longest)
     }
@@ -172,11 +176,7 @@ impl<F: Fs> Keeper for Kept<F> {
         let update = self
             .store
             .activate(&origin(run, conversation, boundary), now);
-        update.await.map_err(|e| match e {
-            UpdateError::Refused(never) => match never {},
-            UpdateError::Busy => Rejection::busy(),
-            other => broken(&other),
-        })?;
+        update.await.map_err(unmade)?;
         Ok(())
     }
 
@@ -199,11 +199,7 @@ impl<F: Fs> Keeper for Kept<F> {
                 }
                 Ok::<(), Infallible>(())
             });
-            update.await.map_err(|e| match e {
-                UpdateError::Refused(never) => match never {},
-                UpdateError::Busy => Rejection::busy(),
-                other => broken(&other),
-            })?;
+            update.await.map_err(unmade)?;
         }
         Ok(())
     }
@@ -229,6 +225,15 @@ fn failed(e: StoreError) -> Rejection {
 fn broken<E: std::fmt::Debug>(e: &UpdateError<E>) -> Rejection {
     tracing::error!("a change was not made: {e}");
     Rejection::internal()
+}
+
+/// Of a change that nothing refuses.
+fn unmade(e: UpdateError<Infallible>) -> Rejection {
+    match e {
+        UpdateError::Refused(never) => match never {},
+        UpdateError::Busy => Rejection::busy(),
+        other => broken(&other),
+    }
 }
 
 fn refused(e: UpdateError<Rejection>) -> Rejection {
