@@ -21,7 +21,7 @@ pub const CLIENT_NAME: &str = "mono";
 /// What we declare. Minimal on purpose: neither sampling nor elicitation nor roots, so a server
 /// has nothing to ask for. MCP Apps are announced where they are shown; newer servers are told with
 /// each request.
-pub fn client_config(apps: bool) -> ClientConfig {
+fn client_config(apps: bool) -> ClientConfig {
     let mut capabilities = ClientCapabilities::default();
     if apps {
         let about = json!({ "mimeTypes": [MEDIA_TYPE] });

@@ -4,10 +4,12 @@
 //! the audit. Only then the server is asked (spec s2, "App-originated tool calls").
 
 use super::audit::{Method, Phase, Protected, Ticket};
-use super::desk::{Asked, Desk, Refusal, Stop, closed, locked, method_of, security};
+use super::desk::{Asked, Desk, locked, method_of};
 use super::proposals::preview;
 use super::redact::redact;
+use super::refusal::{Refusal, Stop, closed};
 use super::rules::judge;
+use super::security::security;
 use super::vault::Card;
 use crate::call::CallRequest;
 use crate::error::{CallError, ListError};

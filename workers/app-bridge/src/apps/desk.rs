@@ -9,12 +9,13 @@ use super::manifest::Manifest;
 use super::origins::{Grant, Origin, grant};
 use super::rate::Rate;
 use super::redact::redact;
+use super::refusal::{Refusal, Stop, closed};
+use super::security::security;
 use super::vault::{Card, Vault, VaultError};
 use super::views::Views;
 use crate::servers::{Lease, Servers, Starter, place_of};
 use ipc_proto::apps::{
-    Act, AppAnswer, AppAsk, Claim, Confirmation, Decision, MEDIA_TYPE, Opened, REVISION, Record,
-    RpcError,
+    Act, AppAnswer, AppAsk, Claim, Decision, MEDIA_TYPE, Opened, REVISION, Record,
 };
 use ipc_proto::settings::{AppsSettings, McpServerSettings};
 use jiff::Timestamp;
@@ -38,56 +39,6 @@ const SYNC_AFTER: Duration = Duration::from_millis(200);
 /// How often expired apps are looked for.
 const TIDY: Duration = Duration::from_secs(60);
 const DAY_MS: i64 = 86_400_000;
-
-/// What is not done, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// One of facts 5.2.
-    pub code: &'static str,
-    /// One sentence.
-    pub message: String,
-    /// The server's own error.
-    pub rpc: Option<RpcError>,
-}
-
-impl Refusal {
-    /// A refusal without an error of the server.
-    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            message: message.into(),
-            rpc: None,
-        }
-    }
-}
-
-/// Why a request has no result yet.
-#[derive(Debug)]
-pub enum Stop {
-    /// And gets none.
-    Refused(Refusal),
-    /// A person has to decide.
-    Confirm(Box<Confirmation>),
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<VaultError> for Refusal {
-    fn from(error: VaultError) -> Self {
-        match error {
-            VaultError::Expired => Self::new("app_expired", "The app is no longer kept."),
-            VaultError::Missing => Self::new("app_missing", "There is no such app."),
-            other => {
-                tracing::error!("an app can't be read: {other}");
-                Self::new("app_missing", "The app can't be read.")
-            }
-        }
-    }
-}
 
 /// What has happened since the worker started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -617,10 +568,6 @@ fn rated(admitted: bool) -> Result<(), Refusal> {
     Err(Refusal::new("app_rate_limited", message))
 }
 
-pub(super) fn closed() -> Refusal {
-    Refusal::new("app_connection_closed", "The app's connection is closed.")
-}
-
 /// The host's word for what a page wants.
 pub(super) fn method_of(name: &str) -> Option<Method> {
     Some(match name {
@@ -633,63 +580,4 @@ pub(super) fn method_of(name: &str) -> Option<Method> {
         "ui/download-file" => Method::Download,
         _ => return None,
     })
-}
-
-/// What a decision is about.
-pub(super) struct About<'a> {
-    app: &'a str,
-    server: &'a str,
-    run: &'a str,
-}
-
-impl<'a> From<&'a Card> for About<'a> {
-    fn from(card: &'a Card) -> Self {
-        Self {
-            app: &card.id,
-            server: &card.server,
-            run: &card.run,
-        }
-    }
-}
-
-impl<'a> From<&'a Manifest> for About<'a> {
-    fn from(manifest: &'a Manifest) -> Self {
-        Self {
-            app: &manifest.id,
-            server: &manifest.server,
-            run: &manifest.run,
-        }
-    }
-}
-
-/// A decision about an app, in the log of security events (facts 6.9). What is done is in the
-/// host's words: a method of the protocol, or `claim` or `stand-down`.
-pub(super) fn security<'a>(about: impl Into<About<'a>>, done: &str, decision: &str, code: &str) {
-    let About { app, server, run } = about.into();
-    let (operation, method) = match done {
-        "claim" | "stand-down" => (done, ""),
-        method => ("mcp-apps.call", method),
-    };
-    if decision == "allow" {
-        tracing::info!(
-            operation,
-            method,
-            decision,
-            app,
-            server,
-            run,
-            "security event"
-        );
-    } else {
-        tracing::warn!(
-            operation,
-            method,
-            decision,
-            code,
-            app,
-            server,
-            run,
-            "security event"
-        );
-    }
 }

@@ -7,10 +7,12 @@
 //! the draft goes.
 
 use super::capture::Read;
-use super::desk::{Answered, Desk, Refusal, Stop, locked, security};
+use super::desk::{Answered, Desk, locked};
 use super::heal::{Tail, heal};
 use super::manifest::{MAX_STATE, Manifest};
 use super::redact::redact;
+use super::refusal::{Refusal, Stop};
+use super::security::security;
 use crate::listing::size;
 use crate::servers::{Servers, Starter};
 use ipc_proto::apps::{Act, Claim, Opened};

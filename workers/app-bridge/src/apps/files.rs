@@ -6,9 +6,11 @@
 
 use super::audit::{Method, Phase};
 use super::authority::complete;
-use super::desk::{Asked, Desk, Refusal, Stop, closed, locked, security};
+use super::desk::{Asked, Desk, locked};
 use super::manifest::Manifest;
 use super::proposals::{invalid, preview, within};
+use super::refusal::{Refusal, Stop, closed};
+use super::security::security;
 use crate::servers::{Servers, Starter};
 use ipc_proto::apps::{MAX_FILE, MAX_KEPT, MAX_REQUEST, OfferedFile};
 use ipc_proto::channel::CallError;

@@ -48,7 +48,7 @@ impl Vault {
     ///
     /// # Errors
     /// What `openat` and `flock` say.
-    pub fn stay_behind(&self) -> io::Result<Flock<OwnedFd>> {
+    fn stay_behind(&self) -> io::Result<Flock<OwnedFd>> {
         self.staging.share()
     }
 
@@ -164,7 +164,7 @@ impl Desk {
 
 impl super::views::Views {
     /// Ends every view.
-    pub fn close_every(&mut self) {
+    fn close_every(&mut self) {
         let apps: HashSet<String> = self.apps();
         for app in apps {
             self.close_all(&app);

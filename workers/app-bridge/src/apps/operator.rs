@@ -1,6 +1,7 @@
 //! What an operator sees of apps and servers, and may do about them: `monoctl apps`, `monoctl mcp`.
 
-use super::desk::{Desk, locked, now_ms, security};
+use super::desk::{Desk, locked, now_ms};
+use super::security::security;
 use super::vault::{Card, VaultError};
 use crate::connection::Connection;
 use crate::limits::printable;
@@ -112,7 +113,7 @@ fn shown(tools: &[crate::listing::Declared]) -> Vec<Value> {
 
 impl Connection {
     /// The server was told that apps are shown.
-    pub fn announces_apps(&self) -> bool {
+    fn announces_apps(&self) -> bool {
         self.limits.apps
     }
 }

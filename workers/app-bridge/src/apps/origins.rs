@@ -64,7 +64,7 @@ impl Origin {
 
     /// True when everything that `other` means is meant by this one.
     #[must_use]
-    pub fn covers(&self, other: &Self) -> bool {
+    fn covers(&self, other: &Self) -> bool {
         if self.port != other.port {
             return false;
         }

@@ -3,8 +3,9 @@
 
 use super::audit::{Method, Phase};
 use super::authority::complete;
-use super::desk::{Asked, Desk, Refusal, Stop, locked};
+use super::desk::{Asked, Desk, locked};
 use super::redact::redact;
+use super::refusal::{Refusal, Stop};
 use crate::limits::printable;
 use crate::listing::size;
 use crate::servers::{Servers, Starter};
