@@ -31,6 +31,13 @@ fn every_promise_is_kept_whatever_happens() {
 }
 
 #[test]
+fn a_seed_repeats_what_happened() {
+    let [first, second] = [run(20_000, true), run(20_000, true)];
+    assert_eq!(first.scenes, second.scenes);
+    assert_eq!(first.kinds, second.kinds);
+}
+
+#[test]
 fn a_disk_that_only_claims_to_sync_is_found_out() {
     let report = run(10_000, false);
     assert!(!report.ok);

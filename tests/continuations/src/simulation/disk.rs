@@ -35,9 +35,8 @@ pub(super) const RETENTION: Retention = Retention {
 };
 /// Calls between two during which a checkpoint goes on.
 const CHECKPOINT_EVERY: usize = 13;
-/// The file of the store's secret and what is in it: with a secret by chance, tokens would be others in
-/// each run of one seed. What a seed does not fix is the order in which the store walks its maps, which
-/// decides now and then what a crash meets.
+/// The file of the store's secret and what is in it: with a secret by chance, tokens and the order of
+/// snapshots would be others in each run of one seed.
 const SECRET: (&str, &[u8]) = (
     "continuation-secret",
     b"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8\n",

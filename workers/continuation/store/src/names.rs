@@ -16,10 +16,11 @@ pub(crate) const GUARD_TEXT: &str =
     "This state directory uses continuation records v3. Older runtimes must not open records-v2.\n";
 
 /// A name for a file that will be given its own name when it is complete:
-/// `.<12 hex>-<pid>-<uuid>.tmp`.
+/// `.<12 hex>-<pid>-<uuid>.tmp`. Of one file they sort as they were made, so that a folder is walked in the
+/// same order in each simulation of one seed.
 pub(crate) fn temporary(for_: &str) -> String {
     let digest = hex::encode(Sha256::digest(for_.as_bytes()));
-    let unique = uuid::Uuid::new_v4();
+    let unique = uuid::Uuid::now_v7();
     format!(".{}-{}-{unique}.tmp", &digest[..12], std::process::id())
 }
 

@@ -18,7 +18,7 @@ use crate::secret::Secret;
 use crate::shared::Shared;
 use crate::state::{Start, State};
 use crate::{bytes::Bytes, guard};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 /// What opening found.
@@ -248,7 +248,8 @@ fn replay<F: Fs>(state: &mut State<F>, frame: u64, body: &[u8]) -> Result<(), St
 fn records<F: Fs>(state: &mut State<F>, importing: bool) -> Result<Vec<String>, OpenError> {
     let fs = Arc::clone(&state.fs);
     let names = names::digests(fs.as_ref(), Folder::Records)?;
-    let mut others: HashSet<String> = names.into_iter().collect();
+    // Ordered, as what is removed: two openings of one folder do the same.
+    let mut others: BTreeSet<String> = names.into_iter().collect();
     let mut found = Vec::new();
     for slot in state.index.slots() {
         if slot.meta.state.is_settled() && slot.logged.is_none() {
@@ -290,6 +291,7 @@ fn records<F: Fs>(state: &mut State<F>, importing: bool) -> Result<Vec<String>, 
             left.push(name);
         }
     }
+    left.sort();
     if !importing {
         for name in left {
             fs.remove(Folder::Records, &name)

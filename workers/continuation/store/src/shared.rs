@@ -314,11 +314,13 @@ impl<F: Fs> Shared<F> {
 
     /// Compares the files of records with the packs.
     pub(crate) fn verify(&self) -> Result<(), StoreError> {
-        let ids: Vec<_> = {
+        let mut ids: Vec<_> = {
             let state = self.state();
             let filed = state.index.slots().filter(|slot| slot.filed);
             filed.map(|slot| slot.meta.id.clone()).collect()
         };
+        // Of several that differ the same one is told each time.
+        ids.sort();
         for id in ids {
             if self.is_shut() {
                 return Ok(());
