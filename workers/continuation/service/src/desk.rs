@@ -65,7 +65,14 @@ impl Desk {
             host,
             ambient,
         } = parts;
-        let timeline = Timeline::new(ambient.wall(), ambient.elapsed(), settings.clock_grace);
+        let (wall, elapsed) = (ambient.wall(), ambient.elapsed());
+        let timeline = Timeline::over(keeper.newest(), wall, elapsed, settings.clock_grace);
+        if timeline.is_doubted() {
+            tracing::warn!(
+                "the clock is more than 31 days past all that is pending; nothing expires, and nothing is gone on with, until it is set right or has run on for {} minutes",
+                settings.clock_grace.as_secs() / 60
+            );
+        }
         let operator = Token::operator(&secret).digest();
         let mut owner = [0; 16];
         ambient.fill(&mut owner);
@@ -92,6 +99,21 @@ impl Desk {
     pub fn now(&self) -> Time {
         let (wall, elapsed) = (self.ambient.wall(), self.ambient.elapsed());
         self.on_timeline(|timeline| timeline.now(wall, elapsed))
+    }
+
+    /// Whether this process began at a time that it doesn't believe yet.
+    pub(crate) fn is_doubted(&self) -> bool {
+        // What is believed is decided by looking.
+        self.now();
+        self.on_timeline(|timeline| timeline.is_doubted())
+    }
+
+    /// What can be worked on now, oldest change first; nothing while the time is doubted.
+    pub(crate) fn due(&self, count: usize) -> Vec<String> {
+        if self.is_doubted() {
+            return Vec::new();
+        }
+        self.keeper.due(self.waiting(), count)
     }
 
     /// The time by which waits are measured.

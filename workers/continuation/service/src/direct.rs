@@ -44,7 +44,7 @@ impl Engine {
     #[must_use]
     pub fn due(&self, count: usize) -> Vec<String> {
         let desk = self.desk();
-        desk.keeper.due(desk.waiting(), count)
+        desk.due(count)
     }
 
     /// What has passed its deadline.

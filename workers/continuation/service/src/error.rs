@@ -119,6 +119,16 @@ impl Rejection {
         )
     }
 
+    /// The time of this start is not believed yet.
+    #[must_use]
+    pub fn clock() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "service_busy",
+            "the clock is not believed yet; try again later",
+        )
+    }
+
     /// A failure of ours. The detail is in the log.
     #[must_use]
     pub fn internal() -> Self {

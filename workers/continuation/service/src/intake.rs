@@ -269,7 +269,7 @@ impl Intake {
     async fn enter(&self, claim: Claim<'_>) -> Result<Claimed, Rejection> {
         let desk = &self.desk;
         let id = desk.new_id();
-        let now = desk.now();
+        let (doubted, now) = (desk.is_doubted(), desk.now());
         let limits = desk.settings.limits;
         let (record, replayed) = desk
             .decide(Need::Refusable, |tx| {
@@ -288,6 +288,10 @@ impl Intake {
                             "this task was claimed with another hash, deadline or binding",
                         ))
                     };
+                }
+                // Whether its deadline may be is not known.
+                if doubted {
+                    return Err(Rejection::clock());
                 }
                 wanted.in_time(now)?;
                 if tx.active_count() >= limits.max_active {

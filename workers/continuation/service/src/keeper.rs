@@ -92,6 +92,8 @@ pub trait Keeper: Send + Sync + 'static {
     fn due(&self, waiting: Time, count: usize) -> Vec<String>;
     /// Pending records whose deadline is not later than this.
     fn overdue(&self, now: Time, count: usize) -> Vec<String>;
+    /// When something that is pending changed last. Asked once, by a start: it looks at all of them.
+    fn newest(&self) -> Option<Time>;
     /// What a start finds leased, begun, with an origin that isn't settled, or waiting for longer than this.
     fn interrupted(&self, longest: Time) -> Vec<String>;
     /// Newest first, and whether there are more.

@@ -218,7 +218,7 @@ async fn work(desk: Arc<Desk>, mut finishing: watch::Receiver<bool>, fail: watch
         // One more than those that are worked on, so that a busy one never hides a free one.
         let free = most.saturating_sub(jobs.len());
         if free > 0 {
-            let due = desk.keeper.due(desk.waiting(), busy.len() + free);
+            let due = desk.due(busy.len() + free);
             for id in due
                 .into_iter()
                 .filter(|id| !busy.contains(id))

@@ -336,6 +336,12 @@ impl Index {
         self.pending.first().map(|(created, _)| *created)
     }
 
+    /// When one of those that are pending changed last.
+    pub(crate) fn newest_pending(&self) -> Option<Time> {
+        let slots = self.pending.iter().map(|(_, id)| self.slots.get(id));
+        slots.flatten().map(|slot| slot.meta.updated).max()
+    }
+
     /// What a start finds unfinished, or waiting for longer than this.
     pub(crate) fn interrupted(&self, longest: Time) -> Vec<Id> {
         let waits = |meta: &Meta| meta.active.as_ref().and_then(|active| active.next);

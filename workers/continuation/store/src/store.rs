@@ -187,6 +187,12 @@ impl<F: Fs> Store<F> {
         texts(&self.shared().state().index.past_deadline(now, count))
     }
 
+    /// When a pending record changed last. Looks at all of them.
+    #[must_use]
+    pub fn newest_pending(&self) -> Option<Time> {
+        self.shared().state().index.newest_pending()
+    }
+
     /// Pending records that an earlier process had under way: leased, synthesizing, given to a
     /// channel, or their turn not committed; and those that are to wait for longer than this.
     #[must_use]

@@ -434,3 +434,50 @@ async fn a_clock_that_was_set_back_before_a_start_freezes_no_retry() {
     let states = [&claims[0], &claims[1]].map(|claimed| next.record(claimed).state);
     assert_eq!(states, [State::Delivered, State::DeliveryRetry]);
 }
+
+/// A clock without a battery says anything until a time server is heard. A start at such a time expired everything.
+#[tokio::test]
+async fn a_start_at_a_time_far_ahead_expires_nothing_until_the_clock_is_believed() {
+    let stage = Stage::new();
+    let waits = stage.committed("run-1", Mode::Reply, "task").await;
+    let has_result = stage.committed("run-2", Mode::Reply, "task").await;
+    assert_eq!(stage.submit(&has_result, json!(1)).await.status, 202);
+    let far_ms = 8 * 365 * 24 * 3_600_000;
+    let begin = async || {
+        let far = START.plus_ms(far_ms);
+        let next = Stage::at(far, stage.store.clone(), settings());
+        crate::service::recover(&next.desk).await.unwrap();
+        next.work().await;
+        let states = [&waits, &has_result].map(|claimed| next.record(claimed).state);
+        assert_eq!(states, [State::Claimed, State::ResultReceived]);
+        let health = next.operator.health().unwrap();
+        assert_eq!(health["clock"]["steppedByMs"], far_ms);
+        assert_eq!(health["status"], "degraded");
+        next
+    };
+
+    let next = begin().await;
+    assert_eq!(
+        next.detached("daily", "t").await.code(),
+        (503, "service_busy")
+    );
+    // A result is taken. Whether it is in time for an answer is not known yet.
+    assert_eq!(next.submit(&waits, json!(1)).await.status, 202);
+    next.work().await;
+    next.told(|told| assert!(told.synthesized.is_empty() && told.sent.is_empty()));
+    // A time server is heard, and it is a minute after the last change.
+    next.jump(60_000 - far_ms);
+    next.work().await;
+    let states = [&waits, &has_result].map(|claimed| next.record(claimed).state);
+    assert_eq!(states, [State::Delivered, State::Delivered]);
+    assert_eq!(next.detached("daily", "t").await.status, 200);
+    assert!(next.operator.health().unwrap().get("clock").is_none());
+
+    // Nobody sets it: the machine rested for so long.
+    let next = begin().await;
+    next.pass(next.desk.settings.clock_grace);
+    next.work().await;
+    let states = [&waits, &has_result].map(|claimed| next.record(claimed).state);
+    assert_eq!(states, [State::Expired, State::Expired]);
+    next.told(|told| assert!(told.sent.is_empty()));
+}

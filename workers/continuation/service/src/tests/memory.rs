@@ -125,6 +125,10 @@ impl Keeper for Memory {
         self.kept.overdue(now, count)
     }
 
+    fn newest(&self) -> Option<Time> {
+        self.kept.newest()
+    }
+
     fn interrupted(&self, longest: Time) -> Vec<String> {
         self.kept.interrupted(longest)
     }

@@ -221,18 +221,23 @@ impl Stage {
     }
 
     pub(crate) fn with(settings: Settings) -> Self {
-        Self::on(Arc::default(), settings)
+        Self::on(START, Arc::default(), settings)
     }
 
     /// A process over what another left.
     pub(crate) fn over(store: Arc<Memory>, settings: Settings) -> Self {
-        Self::on(Arc::new(store.reopened()), settings)
+        Self::at(START, store, settings)
     }
 
-    fn on(store: Arc<Memory>, settings: Settings) -> Self {
+    /// One that finds this time on the wall.
+    pub(crate) fn at(wall: Time, store: Arc<Memory>, settings: Settings) -> Self {
+        Self::on(wall, Arc::new(store.reopened()), settings)
+    }
+
+    fn on(wall: Time, store: Arc<Memory>, settings: Settings) -> Self {
         let host: Arc<Stub> = Arc::default();
         let hands = Arc::new(Hands {
-            wall: AtomicI64::new(START.ms()),
+            wall: AtomicI64::new(wall.ms()),
             elapsed: AtomicU64::new(0),
             drawn: AtomicU64::new(1000 * store.count() as u64),
         });
@@ -389,7 +394,7 @@ impl Stage {
                     .await
                     .unwrap();
             }
-            let due = self.desk.keeper.due(self.desk.waiting(), 100);
+            let due = self.desk.due(100);
             if due.is_empty() {
                 return;
             }
