@@ -3,6 +3,7 @@
 //! All of it travels as JSON: in bodies of the store edge and of the control channel. The shapes of
 //! [`Thread`] and [`Message`] are also those of the console's own wire (docs/protocols.md).
 
+use crate::Until;
 use crate::chat::Usage;
 use crate::reply::ReplyPart;
 use serde::{Deserialize, Serialize};
@@ -304,6 +305,8 @@ pub enum Ask {
         thread: String,
         /// The answer.
         message: Box<Message>,
+        /// Refused as `too_late` after this.
+        until: Until,
     },
     /// One message: [`Found`].
     ShowMessage {

@@ -53,6 +53,9 @@ impl<E: Edge> Door<E> {
     }
 }
 
+/// What came of a request.
+pub type Outcome<E> = Result<(<E as Edge>::Reply, VecDeque<OwnedFd>), CallError>;
+
 /// Whether a request may be made a second time when nobody knows what became of the first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Again {
@@ -86,20 +89,45 @@ impl<E: Edge> Line<E> {
     /// # Errors
     /// [`CallError`]. After `NotServing` nobody was asked.
     pub async fn ask(
+        self,
+        request: &E::Request,
+        fds: &[OwnedFd],
+        within: Duration,
+        again: Again,
+    ) -> Outcome<E> {
+        let mut lost = None;
+        self.put(request, fds, within, again, &mut lost).await
+    }
+
+    /// As [`Line::ask`] with [`Again::Harmless`]. Says beside the outcome whether an owner was gone with the
+    /// request before: what its successor refuses may have been done by it.
+    pub async fn insist(
+        self,
+        request: &E::Request,
+        fds: &[OwnedFd],
+        within: Duration,
+    ) -> (Outcome<E>, bool) {
+        let mut lost = None;
+        let again = Again::Harmless;
+        let outcome = self.put(request, fds, within, again, &mut lost).await;
+        (outcome, lost.is_some())
+    }
+
+    async fn put(
         mut self,
         request: &E::Request,
         fds: &[OwnedFd],
         within: Duration,
         again: Again,
-    ) -> Result<(E::Reply, VecDeque<OwnedFd>), CallError> {
+        lost: &mut Option<CallError>,
+    ) -> Outcome<E> {
         let over = Instant::now() + within;
         let left = || over.saturating_duration_since(Instant::now());
-        let mut lost = None;
         loop {
             self.patience = self.patience.min(left());
             let client = match self.client().await {
                 Ok(client) => client,
-                Err(nobody) => return Err(lost.unwrap_or(nobody)),
+                Err(nobody) => return Err(lost.take().unwrap_or(nobody)),
             };
             let gone = match client.call(request, fds, left()).await {
                 Err(e @ (CallError::Gone(_) | CallError::Link(LinkError::Violation(_)))) => e,
@@ -111,7 +139,7 @@ impl<E: Edge> Line<E> {
             // The place is taken or emptied as soon as its holder hears of the end.
             self.patience = self.patience.min(left());
             match timeout(self.patience, self.door.changed()).await {
-                Ok(Ok(())) => lost = Some(gone),
+                Ok(Ok(())) => *lost = Some(gone),
                 _ => return Err(gone),
             }
         }
@@ -198,6 +226,33 @@ mod tests {
         let asked = asking.await.unwrap();
         assert!(matches!(asked, Err(CallError::Gone("store"))), "{asked:?}");
         assert!(door.now().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_successor_that_refuses_is_known_to_be_one() {
+        let list = Request::ListRuns {
+            conversation: None,
+            status: None,
+            limit: 1,
+            cursor: None,
+        };
+        let door = Door::default();
+        open(&door, 1);
+        let (answer, lost) = door.line(LONG).insist(&list, &[], LONG).await;
+        assert!(answer.is_ok() && !lost);
+
+        // This one ends with the request in its hands, and the next says no.
+        let (line, (ours, theirs)) = (door.line(LONG), crate::link::pair().unwrap());
+        let insisting = tokio::spawn(async move { line.insist(&list, &[], LONG).await });
+        tokio::task::yield_now().await;
+        door.open(ours, Role::Store).unwrap();
+        let mut server = Server::<Store>::new(theirs, Role::Monod).unwrap();
+        let call = server.recv().await.unwrap().unwrap();
+        let fault = crate::channel::Fault::new("disk_full", "m");
+        call.responder.fault(&fault).await.unwrap();
+        let (answer, lost) = insisting.await.unwrap();
+        let refused = matches!(answer, Err(CallError::Fault(fault)) if fault.code == "disk_full");
+        assert!(refused && lost);
     }
 
     #[tokio::test(start_paused = true)]

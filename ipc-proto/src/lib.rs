@@ -34,6 +34,7 @@ pub mod settings;
 mod socket;
 pub mod table;
 pub mod text;
+pub mod until;
 
 pub use body::Body;
 pub use channel::{Call, CallError, Client, EventReceiver, EventSender, Replies, Server};
@@ -42,6 +43,7 @@ pub use ids::{ConversationId, RunId};
 pub use link::{Incoming, Link, LinkError};
 pub use message::{Edge, Message};
 pub use role::Role;
+pub use until::Until;
 
 /// The oldest protocol version this build speaks.
 pub const VERSION_MIN: u16 = 1;

@@ -1,10 +1,10 @@
 //! Requests to a channel worker: an answer that comes later, word for word, to a conversation of
 //! that channel (spec s1, "Synthesis and delivery").
 
-use crate::Body;
 use crate::ids::{ConversationId, RunId};
 use crate::message::Edge;
 use crate::messages;
+use crate::{Body, Until};
 use serde::{Deserialize, Serialize};
 
 /// The edge whose owner is a channel.
@@ -25,6 +25,9 @@ pub const MAX_TEXT: usize = 800_000;
 
 /// Largest part of [`Request::Present`] in bytes.
 pub const MAX_PART: usize = 64 << 10;
+
+/// The code of what was asked too late to be begun.
+pub const TOO_LATE: &str = "too_late";
 
 /// What the destination itself said of one piece of the text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +63,8 @@ messages! {
             key: String,
             /// UTF-8 text, at most [`MAX_TEXT`].
             text: Body,
+            /// Nothing is posted that was not begun by then, and what was is broken off.
+            until: Until,
         } = 0x0a02,
         /// Shows an app of an agent that is not ours, in a thread that is begun for it.
         Present {

@@ -1,10 +1,10 @@
 //! Requests to the egress worker: model completions and fetches for tools (facts 3.3, 3.7, 4.1),
 //! and deliveries of a channel (facts 2.2).
 
-use crate::Body;
 use crate::chat::{Failover, Usage};
 use crate::message::Edge;
 use crate::messages;
+use crate::{Body, Until};
 use serde::{Deserialize, Serialize};
 
 /// The edge whose owner is `egress`.
@@ -86,6 +86,8 @@ messages! {
             signature: String,
             /// JSON, ≤ [`crate::callbacks::MAX_DELIVERY`].
             body: Body,
+            /// Nothing is sent after this.
+            until: Until,
         } = 0x0403,
     }
 }

@@ -1,11 +1,11 @@
 //! Requests to the store worker (facts 3.2).
 
-use crate::Body;
 use crate::chat::{ChatMessage, ChatRole, Failover, Usage};
 use crate::ids::{ConversationId, RunId};
 use crate::message::Edge;
 use crate::messages;
 use crate::reply::ReplyPart;
+use crate::{Body, Until};
 use serde::{Deserialize, Serialize};
 
 /// The edge whose owner is `store`.
@@ -298,6 +298,8 @@ messages! {
             key: String,
             /// UTF-8 text.
             text: Body,
+            /// Refused as `too_late` after this.
+            until: Until,
         } = 0x020d,
         /// From the supervisor: letters after a number, the oldest first.
         Letters {

@@ -4,10 +4,15 @@
 use futures_util::future::BoxFuture;
 use ipc_proto::channel::Call;
 use ipc_proto::edges::control::EdgeName;
-use ipc_proto::edges::delivery::{Delivery, MAX_PART, MAX_TEXT, Obstacle, Receipt, Reply, Request};
+use ipc_proto::edges::delivery::{
+    Delivery, MAX_PART, MAX_TEXT, Obstacle, Receipt, Reply, Request, TOO_LATE,
+};
 use ipc_proto::reply::ReplyPart;
-use ipc_proto::{ConversationId, Role, RunId, Server};
+use ipc_proto::{ConversationId, Role, RunId, Server, Until};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use worker_kit::Granted;
 
@@ -18,12 +23,15 @@ const AT_ONCE: usize = 64;
 pub trait Later: Send + Sync + 'static {
     /// Whether something could be posted there now.
     fn reach(&self, destination: ConversationId) -> BoxFuture<'_, Reply>;
-    /// Posts a text; the same key posts one.
+    /// Posts a text; the same key posts one. Whatever waits within looks at `until` when its turn has come, and
+    /// what was begun is over by then: whoever asked takes it for unknown afterwards, and an operator who finds no
+    /// text may have it posted again. Dropped, it begins nothing more.
     fn deliver(
         &self,
         destination: ConversationId,
         key: String,
         text: String,
+        until: Until,
     ) -> BoxFuture<'_, Reply>;
     /// Shows an app of an agent that is not ours. A channel that shows none need not know how.
     fn present(&self, _destination: ConversationId, _app: Presented) -> BoxFuture<'_, Reply> {
@@ -64,6 +72,13 @@ pub fn not_posted(obstacle: Obstacle, code: &str, message: impl Into<String>) ->
     }
 }
 
+/// Its time was over before its turn came.
+#[must_use]
+pub fn too_late() -> Reply {
+    let message = "its time was over before its turn came";
+    not_posted(Obstacle::Now, TOO_LATE, message)
+}
+
 /// Serves a channel of the continuation worker, or of the app-bridge; gives back any other.
 pub fn take(granted: Granted, later: &Arc<impl Later>) -> Option<Granted> {
     let asker = granted.peer.role;
@@ -82,13 +97,15 @@ pub fn take(granted: Granted, later: &Arc<impl Later>) -> Option<Granted> {
 }
 
 async fn serve(mut server: Server<Delivery>, later: Arc<impl Later>) {
+    let turns = Arc::new(Semaphore::new(AT_ONCE));
     let mut calls = JoinSet::new();
     loop {
-        let full = calls.len() >= AT_ONCE;
         tokio::select! {
-            call = server.recv(), if !full => match call {
+            // Read at once, also while all turns are taken: who withdraws, or is gone, is heard. The channel bounds
+            // how many wait.
+            call = server.recv() => match call {
                 Ok(Some(call)) => {
-                    calls.spawn(answer(later.clone(), call));
+                    calls.spawn(answer(later.clone(), turns.clone(), call));
                 }
                 Ok(None) => break,
                 Err(e) => {
@@ -99,35 +116,30 @@ async fn serve(mut server: Server<Delivery>, later: Arc<impl Later>) {
             Some(_) = calls.join_next() => {}
         }
     }
-    // What was begun is finished: whoever asked may learn of it later.
+    // Its successor takes whatever it finds begun for unknown: nothing is begun any more.
     drop(server);
     while calls.join_next().await.is_some() {}
 }
 
-async fn answer(later: Arc<impl Later>, call: Call<Delivery>) {
+/// Answers one request when its turn comes. One that is withdrawn is not begun, and a post is broken off: what becomes
+/// of it is written down as unknown by then.
+async fn answer(later: Arc<impl Later>, turns: Arc<Semaphore>, call: Call<Delivery>) {
     let Call {
         request,
         mut fds,
         responder,
         ..
     } = call;
+    let turn = tokio::select! {
+        biased;
+        () = responder.cancelled() => return,
+        turn = turns.acquire() => turn.ok(),
+        () = moment(&request) => None,
+    };
     let reply = match request {
-        Request::Reach { destination } => later.reach(destination).await,
-        Request::Deliver {
-            destination,
-            key,
-            text,
-        } => {
-            let text = text
-                .unpack(&mut fds, MAX_TEXT)
-                .map_err(|e| e.to_string())
-                .and_then(|bytes| String::from_utf8(bytes).map_err(|e| e.to_string()));
-            match text {
-                Ok(text) if !text.is_empty() => later.deliver(destination, key, text).await,
-                Ok(_) => not_posted(Obstacle::Ever, "empty_notification", "there is no text"),
-                Err(e) => not_posted(Obstacle::Ever, "invalid_request", e),
-            }
-        }
+        // Said now, since whoever asked takes it for unknown soon.
+        _ if turn.is_none() => too_late(),
+        // A thread that is begun for an app gets its app.
         Request::Present {
             destination,
             run,
@@ -141,8 +153,49 @@ async fn answer(later: Arc<impl Later>, call: Call<Delivery>) {
             Ok(_) => not_posted(Obstacle::Ever, "invalid_request", "that is no app"),
             Err(e) => not_posted(Obstacle::Ever, "invalid_request", e.to_string()),
         },
+        request => tokio::select! {
+            biased;
+            () = responder.cancelled() => return,
+            reply = post(&*later, request, &mut fds) => reply,
+        },
     };
     if let Err(e) = responder.send(&reply, &[]).await {
         tracing::debug!("nobody took what became of a delivery: {e}");
     }
 }
+
+/// When it is too late to begin with a request.
+async fn moment(request: &Request) {
+    match request {
+        Request::Deliver { until, .. } => tokio::time::sleep(until.left()).await,
+        Request::Reach { .. } | Request::Present { .. } => std::future::pending().await,
+    }
+}
+
+async fn post(later: &impl Later, request: Request, fds: &mut VecDeque<OwnedFd>) -> Reply {
+    match request {
+        Request::Reach { destination } => later.reach(destination).await,
+        Request::Deliver { until, .. } if until.is_over() => too_late(),
+        Request::Deliver {
+            destination,
+            key,
+            text,
+            until,
+        } => {
+            let text = text
+                .unpack(fds, MAX_TEXT)
+                .map_err(|e| e.to_string())
+                .and_then(|bytes| String::from_utf8(bytes).map_err(|e| e.to_string()));
+            match text {
+                Ok(text) if !text.is_empty() => later.deliver(destination, key, text, until).await,
+                Ok(_) => not_posted(Obstacle::Ever, "empty_notification", "there is no text"),
+                Err(e) => not_posted(Obstacle::Ever, "invalid_request", e),
+            }
+        }
+        Request::Present { .. } => not_posted(Obstacle::Ever, "invalid_request", "it is an app"),
+    }
+}
+
+#[cfg(test)]
+#[path = "later_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@ use ipc_proto::callbacks::MAX_DELIVERY;
 use ipc_proto::channel::Fault;
 use ipc_proto::channel::Responder;
 use ipc_proto::chat::{MAX_MODEL_REQUEST, ModelRequest};
+use ipc_proto::edges::delivery::TOO_LATE;
 use ipc_proto::edges::egress::{Egress, Reply, Request};
 use ipc_proto::link::LinkError;
 use ipc_proto::text::{cut, pieces};
@@ -130,22 +131,27 @@ async fn answer(call: Call<Egress>, out: Arc<Egresses>) {
                 timestamp,
                 signature,
                 body,
+                until,
             } => {
                 let message = Message {
                     id: &id,
                     timestamp,
                     signature: &signature,
                 };
+                let failed = |code: &str, message: String| Reply::DeliveryFailed {
+                    code: code.to_owned(),
+                    message,
+                };
                 let reply = match body.unpack(&mut fds, MAX_DELIVERY) {
-                    Ok(body) => delivery_reply(
-                        tokio::time::timeout(deadline, out.deliverer.deliver(&url, &message, body))
-                            .await
-                            .unwrap_or(Err(FetchError::Timeout.into())),
-                    ),
-                    Err(e) => Reply::DeliveryFailed {
-                        code: "too_large".to_owned(),
-                        message: e.to_string(),
-                    },
+                    // It lay here for too long: whoever asked may have said what became of it.
+                    Ok(_) if until.is_over() => failed(TOO_LATE, "nobody waits any more".into()),
+                    Ok(body) => {
+                        let within = deadline.min(until.left());
+                        let delivering = out.deliverer.deliver(&url, &message, body);
+                        let delivered = tokio::time::timeout(within, delivering).await;
+                        delivery_reply(delivered.unwrap_or(Err(FetchError::Timeout.into())))
+                    }
+                    Err(e) => failed("too_large", e.to_string()),
                 };
                 responder.send(&reply, &[]).await
             }

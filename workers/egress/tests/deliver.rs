@@ -4,7 +4,7 @@
 use ipc_proto::callbacks::CallbackHosts;
 use ipc_proto::edges::egress::{Egress, Reply, Request};
 use ipc_proto::settings::EgressSettings;
-use ipc_proto::{Body, Client, Role, Server};
+use ipc_proto::{Body, Client, Role, Server, Until};
 use mono_egress::complete::Completer;
 use mono_egress::deliver::Deliverer;
 use mono_egress::fetch::Fetcher;
@@ -16,14 +16,17 @@ use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Of one attempt.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Of one attempt that is to come to nothing.
+const SHORT: Duration = Duration::from_millis(500);
 
 type Serving = JoinHandle<Result<(), ipc_proto::LinkError>>;
 
@@ -34,13 +37,14 @@ fn stay() -> watch::Receiver<bool> {
 
 /// A peer's end of a channel to an egress that may deliver to these hosts.
 fn channel(peer: Role, public: &[&str], private: &[&str]) -> (Client<Egress>, Serving) {
-    serving(peer, public, private, stay())
+    serving(peer, public, private, TIMEOUT, stay())
 }
 
 fn serving(
     peer: Role,
     public: &[&str],
     private: &[&str],
+    timeout: Duration,
     leave: watch::Receiver<bool>,
 ) -> (Client<Egress>, Serving) {
     let text = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect();
@@ -64,7 +68,7 @@ fn serving(
     let out = Egresses {
         completer: Completer::new(tls.model_client().unwrap(), &settings, |_| None).unwrap(),
         fetcher: Fetcher::new(&tls, everywhere, PATIENCE).unwrap(),
-        deliverer: Deliverer::new(&tls, hosts, TIMEOUT).unwrap(),
+        deliverer: Deliverer::new(&tls, hosts, timeout).unwrap(),
     };
     let (ours, theirs) = ipc_proto::link::pair().unwrap();
     let server = Server::new(theirs, peer).unwrap();
@@ -78,7 +82,7 @@ async fn a_channel_is_left_between_deliveries() {
     let receiver = Receiver::start().unwrap();
     let host = receiver.host();
     let (leave, leaving) = watch::channel(false);
-    let (client, serving) = serving(Role::ChannelWebhook, &[], &[&host], leaving);
+    let (client, serving) = serving(Role::ChannelWebhook, &[], &[&host], TIMEOUT, leaving);
     let url = format!("http://{host}/");
     let (held, holding) = std::sync::mpsc::channel();
     receiver.hold(holding);
@@ -100,6 +104,10 @@ async fn a_channel_is_left_between_deliveries() {
 }
 
 fn request(url: &str, body: &[u8]) -> (Request, Vec<OwnedFd>) {
+    request_until(url, body, Until::after(PATIENCE))
+}
+
+fn request_until(url: &str, body: &[u8], until: Until) -> (Request, Vec<OwnedFd>) {
     let (body, fd) = Body::pack(body.to_vec()).unwrap();
     let request = Request::Deliver {
         url: url.to_owned(),
@@ -107,6 +115,7 @@ fn request(url: &str, body: &[u8]) -> (Request, Vec<OwnedFd>) {
         timestamp: 7,
         signature: "v1,AA==".to_owned(),
         body,
+        until,
     };
     (request, fd.into_iter().collect())
 }
@@ -116,7 +125,13 @@ async fn deliver(
     url: &str,
     body: &[u8],
 ) -> Result<(u16, Option<u32>), String> {
-    let (request, fds) = request(url, body);
+    ask(client, request(url, body)).await
+}
+
+async fn ask(
+    client: &Client<Egress>,
+    (request, fds): (Request, Vec<OwnedFd>),
+) -> Result<(u16, Option<u32>), String> {
     match client.call(&request, &fds, PATIENCE).await.unwrap().0 {
         Reply::Delivered {
             status,
@@ -216,10 +231,33 @@ async fn a_receiver_that_is_gone_or_silent_is_a_failure() {
         deliver(&client, &to(gone_at), b"{}").await,
         Err("no_connection".to_owned())
     );
+    let hosts = ["127.0.0.1"];
+    let (client, _serving) = serving(Role::ChannelWebhook, &[], &hosts, SHORT, stay());
     assert_eq!(
         deliver(&client, &to(silent_at), b"{}").await,
         Err("timeout".to_owned())
     );
+}
+
+/// One that lay in the socket of a stopped process goes nowhere, however long its caller seems to wait.
+#[tokio::test]
+async fn what_is_late_is_not_sent_and_what_is_on_its_way_ends_in_time() {
+    let receiver = Receiver::start().unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_at = silent.local_addr().unwrap();
+    let (client, _serving) = channel(Role::ChannelWebhook, &[], &["127.0.0.1"]);
+    let url = format!("http://{}/", receiver.host());
+    let late = request_until(&url, b"{}", Until::after(Duration::ZERO));
+    assert_eq!(ask(&client, late).await, Err("too_late".to_owned()));
+    assert_eq!(receiver.waiting(), 0);
+    let early = request_until(&url, b"{}", Until::after(PATIENCE));
+    assert_eq!(ask(&client, early).await, Ok((204, None)));
+    // Begun in time, nobody answers: it is broken off at its moment, before an attempt's own time.
+    let until = Until::after(TIMEOUT / 4);
+    let begun = Instant::now();
+    let on_its_way = request_until(&format!("http://{silent_at}/"), b"{}", until);
+    assert_eq!(ask(&client, on_its_way).await, Err("timeout".to_owned()));
+    assert!(begun.elapsed() < PATIENCE / 2 && until.is_over());
 }
 
 #[tokio::test]

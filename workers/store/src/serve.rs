@@ -13,11 +13,12 @@ use crate::record::{COMMIT_BYTES, Start, Status};
 use crate::retention::Limits;
 use crate::turn::WORKER_LOST;
 use ipc_proto::channel::Fault;
-use ipc_proto::console::MAX_BODY;
+use ipc_proto::console::{Ask, MAX_BODY};
 use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
+use ipc_proto::edges::delivery::TOO_LATE;
 use ipc_proto::edges::store::{self as edge, Reply, Request};
 use ipc_proto::settings::RoleSettings;
-use ipc_proto::{Body, Call, Role, RunId, Server};
+use ipc_proto::{Body, Call, Role, RunId, Server, Until};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::{HashMap, VecDeque};
@@ -370,7 +371,9 @@ fn handle_continuation(desk: &Desk, request: Request, fds: &mut VecDeque<OwnedFd
             conversation,
             key,
             text,
+            until,
         } => {
+            in_time(until)?;
             let text = text
                 .unpack_text(fds, SMALL_BODY)
                 .map_err(|e| Fault::new("invalid_request", e.to_string()))?;
@@ -391,8 +394,20 @@ fn handle_console(
         return Err(forbidden());
     };
     let ask = unpacked(ask, fds, MAX_BODY)?;
+    if let Ask::Deliver { until, .. } = &ask {
+        in_time(*until)?;
+    }
     let answer = desk.with(|store| store.console(ask, lease, now()))?;
     packed(&answer, |answer| Reply::Console { answer })
+}
+
+/// A request that lay here while the disk hung: whoever made it has written down by now that nobody knows what
+/// became of it, and an operator may have looked.
+fn in_time(until: Until) -> Result<(), Fault> {
+    if until.is_over() {
+        return Err(Fault::new(TOO_LATE, "nobody waits for that any more"));
+    }
+    Ok(())
 }
 
 fn committedness(desk: &Desk, run: &RunId) -> Answer {

@@ -176,6 +176,7 @@ fn all_requests() -> Vec<Request> {
             conversation: conversation(),
             key: "k".into(),
             text: Body::Inline(b"text".to_vec()),
+            until: Until::after(WAIT),
         },
         Request::Letters {
             conversation: None,
@@ -183,6 +184,63 @@ fn all_requests() -> Vec<Request> {
             limit: 1,
         },
     ]
+}
+
+/// What lay here for too long could be found in the channel after its record said otherwise.
+#[tokio::test]
+async fn an_answer_that_comes_later_is_entered_in_time_or_not_at_all() {
+    let bench = bench();
+    let (letters, console) = (
+        bench.grant(Role::Continuation, None),
+        bench.grant(Role::ChannelConsole, None),
+    );
+    let leave = |key: &str, until| Request::LeaveLetter {
+        conversation: ConversationId::parse("c").unwrap(),
+        key: key.into(),
+        text: Body::Inline(b"text".to_vec()),
+        until,
+    };
+    let ask = |ask: serde_json::Value| Request::Console {
+        ask: Body::Inline(ask.to_string().into_bytes()),
+    };
+    let deliver = |id: &str, until: Until| {
+        let message = serde_json::json!({
+            "id": id, "role": "assistant", "createdAt": 1, "text": "later", "status": "succeeded",
+        });
+        ask(
+            serde_json::json!({ "ask": "deliver", "thread": "t", "message": message, "until": until }),
+        )
+    };
+    let new = ask(serde_json::json!({ "ask": "new-thread", "id": "t" }));
+    console.ask(new, None).await.unwrap();
+    let (early, late) = (Until::after(WAIT), Until::after(Duration::ZERO));
+    assert_eq!(letters.code(leave("k1", late)).await, TOO_LATE);
+    assert_eq!(console.code(deliver("m1", late)).await, TOO_LATE);
+    letters.ask(leave("k2", early), None).await.unwrap();
+    console.ask(deliver("m2", early), None).await.unwrap();
+    // Also what is there already: the next request says so, and not this one.
+    assert_eq!(letters.code(leave("k2", late)).await, TOO_LATE);
+
+    let left = bench.desk.with(|store| store.letters(None, 0, 9)).unwrap();
+    let keys: Vec<_> = left
+        .letters
+        .iter()
+        .map(|l| l.delivery_id.as_str())
+        .collect();
+    assert_eq!(keys, ["k2"]);
+    let show = serde_json::json!({ "ask": "show-thread", "id": "t", "limit": 9 });
+    let shown = console.ask(ask(show), None).await.unwrap();
+    let (Reply::Console { answer }, mut fds) = shown else {
+        panic!("{shown:?}");
+    };
+    let view: serde_json::Value = answer.unpack_json(&mut fds, MAX_BODY).unwrap();
+    let ids: Vec<_> = view["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| &m["id"])
+        .collect();
+    assert_eq!(ids, ["m2"]);
 }
 
 #[tokio::test]
@@ -248,7 +306,9 @@ async fn a_run_that_ends_with_the_supervisor_is_left_to_the_next_start() {
     let bench = bench();
     let lost = bench.run("r1", "c");
     lost.begin().await;
-    // Its end is seen, and then the supervisor's, with which the worker drops all that it serves.
+    // Its end is seen, and then the supervisor's, with which the worker drops all that it serves: at
+    // once, so the clock stands still.
+    tokio::time::pause();
     drop(lost.client);
     for _ in 0..100 {
         tokio::task::yield_now().await;

@@ -6,7 +6,7 @@ use ipc_proto::console::{Ask, MAX_BODY};
 use ipc_proto::edges::app_bridge::AppBridge;
 use ipc_proto::edges::artifact::Artifact;
 use ipc_proto::edges::store::{Reply, Request, Store};
-use ipc_proto::{Again, Body, Client, Door, Edge};
+use ipc_proto::{Again, Body, Client, Door, Edge, LinkError, Until};
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
@@ -61,6 +61,55 @@ impl Keeper {
             }
         }
     }
+}
+
+impl Keeper {
+    /// Enters an answer, [`Ask::Deliver`], until its moment. Where the store is replaced meanwhile the next one is
+    /// asked, since it keeps one message of an id.
+    ///
+    /// # Errors
+    /// [`Missed`].
+    pub async fn enter(&self, ask: &Ask, until: Until) -> Result<(), Missed> {
+        let unavailable = || ApiError::unavailable(Store::NAME);
+        let (body, fd) = Body::pack_json(ask).map_err(|_| Missed::Refused(unavailable()))?;
+        let fds: Vec<_> = fd.into_iter().collect();
+        let request = Request::Console { ask: body };
+        let within = until.left();
+        // Where none comes, that is said while somebody waits for it.
+        let line = self.store.line(within / 2);
+        let (outcome, lost) = line.insist(&request, &fds, within).await;
+        let missed = match outcome {
+            Ok((Reply::Console { .. }, _)) => return Ok(()),
+            Ok(_) => Missed::Unknown(unavailable()),
+            // It broke down over the message, before or after it was entered.
+            Err(CallError::Fault(fault)) if fault.code == "internal" => {
+                Missed::Unknown(fault.into())
+            }
+            Err(CallError::Fault(fault)) => Missed::Refused(fault.into()),
+            Err(e @ (CallError::NotServing(_) | CallError::Link(LinkError::Codec(_)))) => {
+                tracing::warn!("the store was not asked for an answer: {e}");
+                Missed::Refused(unavailable())
+            }
+            Err(e) => {
+                tracing::warn!("the store did not answer for an answer: {e}");
+                Missed::Unknown(unavailable())
+            }
+        };
+        Err(match missed {
+            // The one that was gone with it may have entered it.
+            Missed::Refused(error) if lost => Missed::Unknown(error),
+            missed => missed,
+        })
+    }
+}
+
+/// Why nobody says that an answer was entered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Missed {
+    /// It certainly was not, and will not be.
+    Refused(ApiError),
+    /// It may have been.
+    Unknown(ApiError),
 }
 
 /// Asking twice what changes nothing is asking it once.

@@ -2,16 +2,20 @@
 
 use super::error::ApiError;
 use super::hints::{Hint, Hints};
-use super::keeper::Keeper;
+use super::keeper::{Keeper, Missed};
 use super::live::{BackgroundWork, background};
 use super::turn::now;
 use crate::later::{Later, Presented, not_posted, posted};
 use futures_util::future::BoxFuture;
-use ipc_proto::ConversationId;
 use ipc_proto::console::{Ask, Author, MAX_TITLE, Message, Standing, Thread, ThreadView};
 use ipc_proto::edges::delivery::{Obstacle, Reply};
+use ipc_proto::{ConversationId, Until};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long an app may take to be entered.
+const APP_TIME: Duration = Duration::from_secs(30);
 
 /// Posts into threads.
 pub struct Threads {
@@ -26,19 +30,20 @@ impl Threads {
         Self { keeper, hints }
     }
 
-    async fn enter(&self, thread: String, message: Message) -> Reply {
+    async fn enter(&self, thread: String, message: Message, until: Until) -> Reply {
         let id = message.id.clone();
         let ask = Ask::Deliver {
             thread: thread.clone(),
             message: Box::new(message),
+            until,
         };
-        match self.keeper.ask::<()>(&ask).await {
+        match self.keeper.enter(&ask, until).await {
             Ok(()) => {
                 self.hints.tell(&Hint::Thread(thread));
                 self.hints.tell(&Hint::Threads);
                 posted(id)
             }
-            Err(e) => refused(&e),
+            Err(missed) => of_missed(&missed),
         }
     }
 
@@ -67,8 +72,16 @@ impl Threads {
     }
 }
 
-/// The store keeps one message of a key, so that a repetition changes nothing: whatever it could
-/// not answer may be asked again.
+/// The store keeps one message of a key, so that a repetition would change nothing. Yet what may be there is not said
+/// to be absent: its record could be cancelled, or expire, before the next attempt.
+fn of_missed(missed: &Missed) -> Reply {
+    match missed {
+        Missed::Refused(error) => refused(error),
+        Missed::Unknown(error) => not_posted(Obstacle::Unknown, &error.code, error.message.clone()),
+    }
+}
+
+/// The store said no, or was not asked.
 fn refused(error: &ApiError) -> Reply {
     let obstacle = match error.status {
         400 | 404 | 409 | 413 => Obstacle::Ever,
@@ -140,10 +153,11 @@ impl Later for Threads {
         destination: ConversationId,
         key: String,
         text: String,
+        until: Until,
     ) -> BoxFuture<'_, Reply> {
         Box::pin(async move {
             match thread_of(&destination) {
-                Some(thread) => self.enter(thread, message(&key, text, now())).await,
+                Some(thread) => self.enter(thread, message(&key, text, now()), until).await,
                 None => no_thread(),
             }
         })
@@ -162,7 +176,7 @@ impl Later for Threads {
             message.activity.clear();
             message.run_id = Some(app.run.as_str().to_owned());
             message.parts.push(app.part);
-            self.enter(thread, message).await
+            self.enter(thread, message, Until::after(APP_TIME)).await
         })
     }
 }
@@ -171,6 +185,10 @@ impl Later for Threads {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use ipc_proto::channel::Fault;
+    use ipc_proto::console::MAX_BODY;
+    use ipc_proto::edges::store::{Reply as Answer, Request, Store};
+    use ipc_proto::{Body, Role, Server};
 
     #[test]
     fn one_key_is_one_message() {
@@ -192,6 +210,107 @@ mod tests {
         for other in ["web:", "webhook:1", "1"] {
             assert_eq!(thread(other), None, "{other}");
         }
+    }
+
+    struct Bed {
+        threads: Threads,
+        keeper: Arc<Keeper>,
+    }
+
+    impl Bed {
+        fn new() -> Self {
+            let keeper = Arc::new(Keeper::default());
+            let threads = Threads::new(keeper.clone(), Arc::new(Hints::default()));
+            Self { threads, keeper }
+        }
+
+        /// A store that comes, answers one request, and is gone. Without an answer it is gone with it.
+        fn store(
+            &self,
+            answer: Option<Result<Answer, Fault>>,
+        ) -> impl Future<Output = Ask> + use<> {
+            let (ours, theirs) = ipc_proto::link::pair().unwrap();
+            self.keeper.store.open(ours, Role::Store).unwrap();
+            async move {
+                let mut server = Server::<Store>::new(theirs, Role::ChannelConsole).unwrap();
+                let mut call = server.recv().await.unwrap().unwrap();
+                match answer {
+                    Some(Ok(answer)) => call.responder.send(&answer, &[]).await.unwrap(),
+                    Some(Err(fault)) => call.responder.fault(&fault).await.unwrap(),
+                    None => {}
+                }
+                drop(server);
+                let Request::Console { ask } = call.request else {
+                    panic!("{:?}", call.request);
+                };
+                ask.unpack_json(&mut call.fds, MAX_BODY).unwrap()
+            }
+        }
+
+        async fn deliver(&self, within: Duration) -> Reply {
+            let thread = ConversationId::parse("web:1").unwrap();
+            let until = Until::after(within);
+            let delivering = self
+                .threads
+                .deliver(thread, "k".into(), "text".into(), until);
+            delivering.await
+        }
+    }
+
+    fn entered() -> Option<Result<Answer, Fault>> {
+        let answer = Body::Inline(b"null".to_vec());
+        Some(Ok(Answer::Console { answer }))
+    }
+
+    fn obstacle(reply: &Reply) -> Option<Obstacle> {
+        match reply {
+            Reply::NotDelivered { obstacle, .. } => Some(*obstacle),
+            _ => None,
+        }
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_store_that_is_replaced_has_the_message_once() {
+        let bed = Bed::new();
+        let first = bed.store(None);
+        let both = async {
+            let one = first.await;
+            (one, bed.store(entered()).await)
+        };
+        let (reply, (one, two)) = tokio::join!(bed.deliver(LONG), both);
+        assert!(matches!(reply, Reply::Delivered { .. }), "{reply:?}");
+        // The same message to both, of which the store keeps one.
+        assert_eq!(one, two);
+    }
+
+    /// Said to be absent, it could be cancelled with its message in the thread.
+    #[tokio::test]
+    async fn what_a_lost_store_may_have_entered_is_not_said_to_be_absent() {
+        let full = || Some(Err(Fault::new("disk_full", "m")));
+        let bed = Bed::new();
+        let (reply, _) = tokio::join!(bed.deliver(LONG), bed.store(full()));
+        assert_eq!(obstacle(&reply), Some(Obstacle::Now));
+
+        let first = bed.store(None);
+        let both = async {
+            first.await;
+            bed.store(full()).await
+        };
+        let (reply, _) = tokio::join!(bed.deliver(LONG), both);
+        assert_eq!(obstacle(&reply), Some(Obstacle::Unknown));
+
+        // Asked, and silent until it is too late.
+        let (ours, _theirs) = ipc_proto::link::pair().unwrap();
+        bed.keeper.store.open(ours, Role::Store).unwrap();
+        let reply = bed.deliver(Duration::from_millis(50)).await;
+        assert_eq!(obstacle(&reply), Some(Obstacle::Unknown));
+
+        // Nobody was asked at all.
+        bed.keeper.store.set(None);
+        let reply = bed.deliver(Duration::from_millis(50)).await;
+        assert_eq!(obstacle(&reply), Some(Obstacle::Now));
     }
 
     #[test]

@@ -9,8 +9,9 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use hmac::{Hmac, KeyInit, Mac};
+use ipc_proto::edges::delivery::TOO_LATE;
 use ipc_proto::edges::egress::{Egress, Reply, Request};
-use ipc_proto::{Body, Door};
+use ipc_proto::{Body, CallError, Door, Until};
 use sha2::Sha256;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -186,8 +187,12 @@ impl Post for WayOut {
                 code: "unavailable".to_owned(),
                 message,
             };
+            let not_asked = |message: String| Attempt::Failed {
+                code: "no_connection".to_owned(),
+                message,
+            };
             let Some(client) = self.now() else {
-                return failed("the way out is not there yet".to_owned());
+                return not_asked("the way out is not there yet".to_owned());
             };
             let (body, fd) = match Body::pack(parcel.body.to_vec()) {
                 Ok(packed) => packed,
@@ -199,6 +204,7 @@ impl Post for WayOut {
                 timestamp: parcel.timestamp,
                 signature: parcel.signature,
                 body,
+                until: Until::after(timeout),
             };
             let fds: Vec<_> = fd.into_iter().collect();
             // The deadline of the call bounds the attempt there; an answer to that is waited for.
@@ -218,6 +224,9 @@ impl Post for WayOut {
                     Attempt::Failed { code, message }
                 }
                 Ok(Ok(_)) => failed("egress gave another answer".to_owned()),
+                Ok(Err(CallError::Fault(fault))) if fault.code == "busy" => {
+                    not_asked(fault.message)
+                }
                 Ok(Err(e)) => failed(e.to_string()),
                 Err(_) => failed("egress gave no answer in time".to_owned()),
             }
@@ -245,21 +254,19 @@ impl Callbacks {
         }
     }
 
-    /// How often, and when again.
-    #[must_use]
-    pub fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
-    /// One attempt, when its turn comes.
-    pub async fn once(&self, parcel: Parcel) -> Attempt {
-        let Ok(_turn) = self.at_once.acquire().await else {
+    /// One attempt, when its turn comes: `parcel` is made then. Not after `until`, and not for longer.
+    pub async fn once(&self, until: Until, parcel: impl FnOnce() -> Parcel) -> Attempt {
+        let turn = tokio::time::timeout(until.left(), self.at_once.acquire()).await;
+        let left = until.left();
+        let (Ok(Ok(_turn)), false) = (turn, left.is_zero()) else {
             return Attempt::Failed {
-                code: "no_connection".to_owned(),
-                message: "the worker ends".to_owned(),
+                code: TOO_LATE.to_owned(),
+                message: "its time was over before its turn came".to_owned(),
             };
         };
-        self.post.post(parcel, self.policy.timeout).await
+        self.post
+            .post(parcel(), self.policy.timeout.min(left))
+            .await
     }
 
     /// Sends one result until it is taken or given up. Says so in the log and nowhere else: a
@@ -476,6 +483,68 @@ pub(crate) mod tests {
         callbacks.send(Uuid::nil(), url, &key, vec![]).await;
         assert_eq!(post.sent.lock().unwrap().len(), 4);
     }
+
+    /// Answers when it is told to, and keeps how long each attempt may take.
+    struct Slow {
+        times: Mutex<Vec<Duration>>,
+        open: Semaphore,
+    }
+
+    impl Post for Slow {
+        fn post(&self, _: Parcel, timeout: Duration) -> BoxFuture<'_, Attempt> {
+            self.times.lock().unwrap().push(timeout);
+            Box::pin(async move {
+                self.open.acquire().await.unwrap().forget();
+                answered(200)
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn an_attempt_is_made_in_time_or_not_at_all_and_takes_no_longer() {
+        let post = Arc::new(Slow {
+            times: Mutex::default(),
+            open: Semaphore::new(0),
+        });
+        let callbacks = Callbacks::new(post.clone(), policy());
+        let parcel = || Parcel {
+            url: Url::parse("https://hooks.example/x").unwrap(),
+            id: "m".into(),
+            timestamp: 1,
+            signature: String::new(),
+            body: Arc::new([]),
+        };
+        let never = || panic!("it was made too late");
+        let over = Until::after(Duration::ZERO);
+        assert_eq!(callbacks.once(over, never).await, too_late());
+        // All turns are taken for longer than the next may wait.
+        let until = Until::after(policy().timeout * 6);
+        let first = (0..AT_ONCE).map(|_| callbacks.once(until, parcel));
+        let next = async {
+            let short = Until::after(Duration::from_millis(50));
+            let waited = callbacks.once(short, never).await;
+            post.open.add_permits(AT_ONCE + 1);
+            waited
+        };
+        let (ended, waited) = tokio::join!(futures_util::future::join_all(first), next);
+        assert_eq!(waited, too_late());
+        assert_eq!(ended, vec![answered(200); AT_ONCE]);
+        let times = post.times.lock().unwrap().clone();
+        assert_eq!(times, vec![policy().timeout; AT_ONCE]);
+        // What is left is less than an attempt's own time.
+        let until = Until::after(policy().timeout - Duration::from_secs(1));
+        assert_eq!(callbacks.once(until, parcel).await, answered(200));
+        let time = post.times.lock().unwrap().pop();
+        assert!(time.is_some_and(|time| time < policy().timeout));
+    }
+
+    fn too_late() -> Attempt {
+        Attempt::Failed {
+            code: TOO_LATE.into(),
+            message: "its time was over before its turn came".into(),
+        }
+    }
+
     #[tokio::test]
     async fn results_that_wait_have_64_mebibytes_together() {
         let post = Arc::new(FakePost::default());

@@ -4,13 +4,13 @@
 //! go stands in the configuration, so that a later answer goes there, also after a restart. Which
 //! host that may be is checked again by `egress`.
 
-use super::callback::{Attempt, Callbacks, Parcel, Verdict, WayOut};
+use super::callback::{Attempt, Callbacks, Parcel, WayOut};
 use super::endpoints::{Endpoint, Endpoints};
 use crate::later::{Later, not_posted, posted};
 use futures_util::future::BoxFuture;
-use ipc_proto::ConversationId;
-use ipc_proto::edges::delivery::{Obstacle, Reply};
+use ipc_proto::edges::delivery::{Obstacle, Reply, TOO_LATE};
 use ipc_proto::rooms::WEBHOOK;
+use ipc_proto::{ConversationId, Until};
 use jiff::Timestamp;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -83,7 +83,13 @@ impl Calls {
         Ok((endpoint, url))
     }
 
-    async fn call(&self, destination: &ConversationId, key: &str, text: &str) -> Reply {
+    async fn call(
+        &self,
+        destination: &ConversationId,
+        key: &str,
+        text: &str,
+        until: Until,
+    ) -> Reply {
         let (endpoint, url) = match self.target(destination) {
             Ok(target) => target,
             Err(refusal) => return refusal,
@@ -96,17 +102,18 @@ impl Calls {
         bytes.copy_from_slice(&digest[..16]);
         // The same in every attempt: a receiver can tell a repetition.
         let id = uuid::Builder::from_custom_bytes(bytes).into_uuid();
-        let body = body(id, parse(destination).map_or("", |(_, name)| name), text);
-        let timestamp = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
-        let parcel = Parcel {
-            url,
-            id: id.to_string(),
-            timestamp,
-            signature: signing.sign(&id.to_string(), timestamp, &body),
-            body: body.into(),
+        let parcel = || {
+            let body = body(id, parse(destination).map_or("", |(_, name)| name), text);
+            let timestamp = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
+            Parcel {
+                url,
+                id: id.to_string(),
+                timestamp,
+                signature: signing.sign(&id.to_string(), timestamp, &body),
+                body: body.into(),
+            }
         };
-        let attempt = self.callbacks.once(parcel).await;
-        of_attempt(&self.callbacks, id, &attempt)
+        of_attempt(id, self.callbacks.once(until, parcel).await)
     }
 }
 
@@ -124,31 +131,41 @@ fn body(id: Uuid, conversation: &str, text: &str) -> Vec<u8> {
     body.to_string().into_bytes()
 }
 
-/// What one attempt says of the delivery. Only an attempt that certainly reached nobody, or that
-/// the receiver turned down, may be repeated.
-fn of_attempt(callbacks: &Callbacks, id: Uuid, attempt: &Attempt) -> Reply {
-    let verdict = callbacks.policy().judge(1, attempt);
-    match (attempt, verdict) {
-        (_, Verdict::Taken) => posted(id.to_string()),
-        (Attempt::Answered { retry_after, .. }, Verdict::Again(_)) => Reply::NotDelivered {
-            obstacle: Obstacle::Now,
-            code: "receiver_busy".to_owned(),
-            message: "the receiver did not take it yet".to_owned(),
-            retry_after_ms: retry_after.map(|wait| wait.as_millis().try_into().unwrap_or(u64::MAX)),
+/// What one attempt says of the delivery. Only an attempt that certainly reached nobody, or that the receiver itself
+/// turned down, may be repeated.
+fn of_attempt(id: Uuid, attempt: Attempt) -> Reply {
+    match attempt {
+        Attempt::Answered {
+            status,
+            retry_after,
+        } => match status {
+            200..=299 => posted(id.to_string()),
+            // A gateway says it, of a receiver that it gave the text to.
+            502 | 504 | 520..=599 => {
+                let message = format!("HTTP status {status}: the receiver may have taken it");
+                not_posted(Obstacle::Unknown, "receiver_unknown", message)
+            }
+            408 | 425 | 429 | 500..=519 => Reply::NotDelivered {
+                obstacle: Obstacle::Now,
+                code: "receiver_busy".to_owned(),
+                message: format!("HTTP status {status}: the receiver did not take it yet"),
+                retry_after_ms: retry_after
+                    .map(|wait| wait.as_millis().try_into().unwrap_or(u64::MAX)),
+            },
+            _ => {
+                let message = format!("HTTP status {status}");
+                not_posted(Obstacle::Ever, "receiver_refused", message)
+            }
         },
-        (Attempt::Answered { status, .. }, Verdict::GiveUp(reason)) => {
-            // With a single attempt configured even a busy receiver is given up.
-            let busy = matches!(status, 408 | 425 | 429 | 500..=599);
-            let obstacle = if busy { Obstacle::Now } else { Obstacle::Ever };
-            not_posted(obstacle, "receiver_refused", reason)
-        }
-        (Attempt::Failed { code, message }, _) => {
+        Attempt::Failed { code, message } => {
             let obstacle = match code.as_str() {
-                "dns" | "no_connection" => Obstacle::Now,
-                "undeclared_host" | "private_address" | "invalid_url" => Obstacle::Ever,
+                "dns" | "no_connection" | TOO_LATE => Obstacle::Now,
+                "undeclared_host" | "private_address" | "invalid_url" | "too_large" => {
+                    Obstacle::Ever
+                }
                 _ => Obstacle::Unknown,
             };
-            not_posted(obstacle, code, message.clone())
+            not_posted(obstacle, &code, message)
         }
     }
 }
@@ -168,8 +185,9 @@ impl Later for Calls {
         destination: ConversationId,
         key: String,
         text: String,
+        until: Until,
     ) -> BoxFuture<'_, Reply> {
-        Box::pin(async move { self.call(&destination, &key, &text).await })
+        Box::pin(async move { self.call(&destination, &key, &text, until).await })
     }
 }
 
@@ -177,7 +195,6 @@ impl Later for Calls {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::webhook::callback::tests::{FakePost, policy};
     use std::time::Duration;
 
     fn id(text: &str) -> ConversationId {
@@ -196,8 +213,7 @@ mod tests {
 
     #[test]
     fn only_what_reached_nobody_is_tried_again() {
-        let callbacks = Callbacks::new(Arc::new(FakePost::default()), policy());
-        let obstacle = |attempt: Attempt| match of_attempt(&callbacks, Uuid::nil(), &attempt) {
+        let obstacle = |attempt: Attempt| match of_attempt(Uuid::nil(), attempt) {
             Reply::NotDelivered { obstacle, .. } => Some(obstacle),
             _ => None,
         };
@@ -211,19 +227,41 @@ mod tests {
         };
         for (attempt, expected) in [
             (answered(200), None),
-            (answered(503), Some(Obstacle::Now)),
+            (answered(408), Some(Obstacle::Now)),
             (answered(429), Some(Obstacle::Now)),
+            (answered(500), Some(Obstacle::Now)),
+            (answered(503), Some(Obstacle::Now)),
+            // A gateway's word about a receiver that may have taken it: another attempt could be a second post.
+            (answered(502), Some(Obstacle::Unknown)),
+            (answered(504), Some(Obstacle::Unknown)),
+            (answered(524), Some(Obstacle::Unknown)),
             (answered(404), Some(Obstacle::Ever)),
             (answered(307), Some(Obstacle::Ever)),
             (failed("no_connection"), Some(Obstacle::Now)),
             (failed("dns"), Some(Obstacle::Now)),
+            (failed(TOO_LATE), Some(Obstacle::Now)),
             (failed("undeclared_host"), Some(Obstacle::Ever)),
+            (failed("too_large"), Some(Obstacle::Ever)),
             (failed("network"), Some(Obstacle::Unknown)),
             (failed("timeout"), Some(Obstacle::Unknown)),
             (failed("unavailable"), Some(Obstacle::Unknown)),
         ] {
             assert_eq!(obstacle(attempt.clone()), expected, "{attempt:?}");
         }
+    }
+
+    #[test]
+    fn a_receiver_says_when_to_come_again() {
+        let busy = |retry_after| Attempt::Answered {
+            status: 429,
+            retry_after,
+        };
+        let told = |attempt| match of_attempt(Uuid::nil(), attempt) {
+            Reply::NotDelivered { retry_after_ms, .. } => retry_after_ms,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(told(busy(Some(Duration::from_secs(2)))), Some(2_000));
+        assert_eq!(told(busy(None)), None);
     }
 
     #[test]

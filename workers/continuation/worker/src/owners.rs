@@ -4,9 +4,11 @@ use continuation_record::Time;
 use continuation_record::snapshot::{SnapshotMessage, SnapshotRole};
 use ipc_proto::chat::{ChatMessage, ChatRole};
 use ipc_proto::edges::control::EdgeName;
-use ipc_proto::edges::delivery::{self, Delivery, Obstacle};
+use ipc_proto::edges::delivery::{self, Delivery, Obstacle, TOO_LATE};
 use ipc_proto::edges::store::{History, Reply, Request, Store};
-use ipc_proto::{Again, Body, CallError, ConversationId, Door, Edge, LinkError, Role, RunId};
+use ipc_proto::{
+    Again, Body, CallError, ConversationId, Door, Edge, LinkError, Role, RunId, Until,
+};
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +21,8 @@ const STORE_TIME: Duration = Duration::from_secs(30);
 const COMES_WITHIN: Duration = Duration::from_secs(10);
 /// How long a channel may take to say whether it could deliver.
 const REACH_TIME: Duration = Duration::from_secs(20);
-/// Of a delivery's time, what is left for saying that nobody was there.
+/// Of a delivery's time, what is left for saying that nobody was there; and before that once more, for a
+/// channel's own last word.
 const LAST_WORD: Duration = Duration::from_secs(1);
 /// Largest history in bytes.
 const MAX_HISTORY: usize = 16 * 1024 * 1024;
@@ -237,9 +240,12 @@ impl Owners {
     }
 
     /// Posts a text, word for word; the same key posts once. Says before `time` is over what became of it: whoever
-    /// waits for just that long could only take it for unknown, also where nobody was there to be asked.
+    /// waits for just that long could only take it for unknown, also where nobody was there to be asked. Whatever is
+    /// said, nothing is begun afterwards: the request carries the moment at which it is too late.
     pub async fn deliver(&self, target: &str, key: &str, text: &str, time: Duration) -> Posted {
-        let time = time - LAST_WORD.min(time / 10);
+        let last_word = LAST_WORD.min(time / 10);
+        let time = time - last_word;
+        let until = Until::after(time - last_word);
         let Ok(destination) = ConversationId::parse(target) else {
             return Posted::Never(nowhere());
         };
@@ -254,6 +260,7 @@ impl Owners {
             destination,
             key: key.to_owned(),
             text,
+            until,
         };
         match self.place(target) {
             Place::Nowhere => Posted::Never(nowhere()),
@@ -262,19 +269,28 @@ impl Owners {
                     conversation,
                     key: key.to_owned(),
                     text,
+                    until,
                 };
                 // The store keeps one letter of a key, so it may be asked until it answers.
-                match insist(&self.store, &letter, &fds, time).await {
+                let line = self.store.line(time);
+                let (outcome, lost) = line.insist(&letter, &fds, time).await;
+                let posted = match outcome {
                     Ok((Reply::Recorded, _)) => Posted::Delivered(Some(key.to_owned())),
                     Ok(_) => Posted::Unknown(Reason::new("channel_protocol", "another answer")),
                     Err(e) => of_error(&e),
-                }
+                };
+                after_loss(posted, lost)
             }
             // As the store: the console's message of a key is one.
-            Place::Console => match insist(&self.console, &request(text), &fds, time).await {
-                Ok((reply, _)) => of_reply(reply),
-                Err(e) => of_error(&e),
-            },
+            Place::Console => {
+                let line = self.console.line(time);
+                let (outcome, lost) = line.insist(&request(text), &fds, time).await;
+                let posted = match outcome {
+                    Ok((reply, _)) => of_reply(reply),
+                    Err(e) => of_error(&e),
+                };
+                after_loss(posted, lost)
+            }
             Place::Webhook => {
                 let line = self.webhook.line(COMES_WITHIN);
                 match line.ask(&request(text), &fds, time, Again::Never).await {
@@ -316,7 +332,9 @@ fn of_error(error: &CallError) -> Posted {
         CallError::Fault(fault) if fault.code == "busy" => {
             Posted::Later(None, Reason::new(&fault.code, fault.message.clone()))
         }
-        CallError::Fault(fault) if matches!(fault.code.as_str(), "disk_full" | "unavailable") => {
+        CallError::Fault(fault)
+            if matches!(fault.code.as_str(), "disk_full" | "unavailable" | TOO_LATE) =>
+        {
             Posted::Later(None, Reason::new(&fault.code, fault.message.clone()))
         }
         // It broke down over the request, before or after the post.
@@ -332,6 +350,15 @@ fn of_error(error: &CallError) -> Posted {
         CallError::Gone(_) | CallError::Timeout { .. } | CallError::Link(_) => {
             Posted::Unknown(Reason::new("channel_lost", error.to_string()))
         }
+    }
+}
+
+/// Whoever was gone with the request may have posted, whatever its successor refuses: said to be refused, it could
+/// be cancelled, or expire, with its text in the channel.
+fn after_loss(posted: Posted, lost: bool) -> Posted {
+    match posted {
+        Posted::Later(_, reason) | Posted::Never(reason) if lost => Posted::Unknown(reason),
+        other => other,
     }
 }
 
@@ -409,10 +436,10 @@ pub fn snapshot_message(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use ipc_proto::Link;
     use ipc_proto::channel::Fault;
     use ipc_proto::edges::delivery::Receipt;
     use ipc_proto::table::Guard;
+    use ipc_proto::{Link, Server};
 
     #[test]
     fn a_place_needs_its_channel_and_a_name() {
@@ -468,7 +495,12 @@ mod tests {
         };
         assert!(matches!(of_error(&late), Posted::Unknown(_)));
         assert!(matches!(of_error(&fault("internal")), Posted::Unknown(_)));
-        assert!(matches!(of_error(&fault("busy")), Posted::Later(..)));
+        for code in ["busy", TOO_LATE] {
+            assert!(
+                matches!(of_error(&fault(code)), Posted::Later(..)),
+                "{code}"
+            );
+        }
         assert!(matches!(of_error(&fault("not_found")), Posted::Never(_)));
     }
 
@@ -480,6 +512,86 @@ mod tests {
             let posted = owners.deliver("terminal:a", "k", "text", time).await;
             assert!(matches!(posted, Posted::Later(..)), "{posted:?}");
             assert!(began.elapsed() < time);
+        }
+    }
+
+    /// The store that was lost may have left the letter. Taken for a refusal, it could be cancelled afterwards.
+    #[tokio::test]
+    async fn a_store_that_was_lost_with_a_letter_is_not_spoken_for_by_the_next() {
+        let owners = Owners::new(["terminal".to_owned()]);
+        let serve = |answer: Option<Fault>| {
+            let (ours, theirs) = ipc_proto::link::pair().unwrap();
+            owners.store.open(ours, Role::Store).unwrap();
+            async move {
+                let mut server = Server::<Store>::new(theirs, Role::Continuation).unwrap();
+                let call = server.recv().await.unwrap().unwrap();
+                assert!(matches!(call.request, Request::LeaveLetter { .. }));
+                if let Some(fault) = answer {
+                    call.responder.fault(&fault).await.unwrap();
+                }
+                // Without an answer, it is gone with the letter.
+                drop(server);
+            }
+        };
+        let full = || Some(Fault::new("disk_full", "m"));
+        let within = Duration::from_secs(60);
+        let delivering = || owners.deliver("terminal:a", "k", "text", within);
+        // Nobody but the one that refuses had it: nothing is left, and it may be tried again.
+        let (posted, ()) = tokio::join!(delivering(), serve(full()));
+        assert!(matches!(posted, Posted::Later(..)), "{posted:?}");
+        let first = serve(None);
+        let lost_and_refused = async {
+            first.await;
+            serve(full()).await;
+        };
+        let (posted, ()) = tokio::join!(delivering(), lost_and_refused);
+        assert!(matches!(posted, Posted::Unknown(_)), "{posted:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_of_a_channel_is_over_before_anything_is_said_of_it() {
+        let owners = Owners::new(["terminal".to_owned(), "web".into(), "webhook".into()]);
+        let (store, stores) = ipc_proto::link::pair().unwrap();
+        owners.store.open(store, Role::Store).unwrap();
+        let (console, consoles) = ipc_proto::link::pair().unwrap();
+        owners.console.open(console, Role::ChannelConsole).unwrap();
+        let (webhook, webhooks) = ipc_proto::link::pair().unwrap();
+        owners.webhook.open(webhook, Role::ChannelWebhook).unwrap();
+        let time = Duration::from_millis(300);
+        let silent = async {
+            // Each is heard, and none is answered.
+            let asker = Role::Continuation;
+            let mut store = Server::<Store>::new(stores, asker).unwrap();
+            let call = store.recv().await.unwrap().unwrap();
+            let Request::LeaveLetter { until, .. } = call.request else {
+                panic!("{:?}", call.request);
+            };
+            let mut moments = vec![until];
+            let mut kept = vec![];
+            for fd in [consoles, webhooks] {
+                let mut server = Server::<Delivery>::new(fd, asker).unwrap();
+                let call = server.recv().await.unwrap().unwrap();
+                let delivery::Request::Deliver { until, .. } = call.request else {
+                    panic!("{:?}", call.request);
+                };
+                moments.push(until);
+                kept.push((server, call.responder));
+            }
+            (moments, kept, call.responder, store)
+        };
+        let deliver = async |target: &str| {
+            let posted = owners.deliver(target, "k", "text", time).await;
+            (posted, Until::after(Duration::ZERO))
+        };
+        let (one, two, three, (moments, ..)) = tokio::join!(
+            deliver("terminal:a"),
+            deliver("web:a"),
+            deliver("webhook:a:b"),
+            silent
+        );
+        for ((posted, said), until) in [one, two, three].into_iter().zip(moments) {
+            assert!(matches!(posted, Posted::Unknown(_)), "{posted:?}");
+            assert!(until < said, "{until:?} {said:?}");
         }
     }
 

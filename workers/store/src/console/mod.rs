@@ -62,7 +62,9 @@ impl Store {
                 now,
             )?),
             Ask::Save { message } => json(&self.save_reply(&message, lease, now)?),
-            Ask::Deliver { thread, message } => json(&self.deliver(&thread, &message, now)?),
+            Ask::Deliver {
+                thread, message, ..
+            } => json(&self.deliver(&thread, &message, now)?),
             Ask::ShowMessage { id } => json(&self.show_message(&id)?),
             Ask::Search {
                 query,

@@ -1,10 +1,12 @@
 use crate::kit::*;
+use ipc_proto::Until;
 use ipc_proto::console::{
     Activity, ActivityKind, Ask, Attachment, Author, Begun, Failure, Found, MAX_SESSIONS, MAX_TEXT,
     Message, SearchPage, Session, Standing, Thread, ThreadPage, ThreadView,
 };
 use mono_store::{Limits, Store, StoreError, console};
 use serde::de::DeserializeOwned;
+use std::time::Duration;
 
 fn message(id: &str, role: Author, text: &str, status: Standing) -> Message {
     Message {
@@ -567,6 +569,7 @@ fn a_later_answer_stands_behind_the_rest_once_and_is_news() {
     let deliver = |id: &str, thread: &str, text: &str, status| Ask::Deliver {
         thread: thread.into(),
         message: reply(id, text, status),
+        until: Until::after(Duration::from_secs(60)),
     };
     let whole = Standing::Succeeded;
     // Also while another answer is being written.
