@@ -39,7 +39,8 @@ pub enum Error {
     /// No connection, or one that broke.
     #[error("the continuation service can't be reached: {0}")]
     Unreachable(String),
-    /// No answer in time. What was asked may have happened; asking again is safe.
+    /// No answer in time. What was asked may have happened; asking again is safe, but for a retry that allows the
+    /// unknown: look first how it stands.
     #[error("the continuation service did not answer in time; ask again")]
     TimedOut,
     /// The service refused.

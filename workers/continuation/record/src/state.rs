@@ -26,6 +26,18 @@ const LEFT: Fault<'static> = Fault {
     reason: "an operator ended a delivery of unknown outcome",
 };
 
+/// Why a record in a shape from which no step can be made is over.
+const INCONSISTENT: Fault<'static> = Fault {
+    code: "record_inconsistent",
+    reason: "the record can't be processed from the state in which it was found",
+};
+
+/// The same, of one whose text may have been posted.
+const INCONSISTENT_POST: Fault<'static> = Fault {
+    code: "record_inconsistent_delivery",
+    reason: "the record can't be processed from the state in which it was found, and its text may have been posted",
+};
+
 /// Why nothing of a record is delivered that is not what was claimed.
 const FORGED: Fault<'static> = Fault {
     code: "origin_binding_invalid",
@@ -34,7 +46,7 @@ const FORGED: Fault<'static> = Fault {
 
 /// Whether its text may have been posted, though nobody says so.
 fn is_unproved(record: &Record) -> bool {
-    let left = |error: &LastError| error.code == LEFT.code;
+    let left = |error: &LastError| error.code == LEFT.code || error.code == INCONSISTENT_POST.code;
     match record.state {
         State::DeliveryUnknown => true,
         State::DeadLettered => record.last_error.as_ref().is_some_and(left),
@@ -63,9 +75,10 @@ pub fn apply(record: &Record, event: Event<'_>, now: Time) -> Outcome {
         Event::Retry { .. } => Outcome::Refused(Refused::NotRetryable),
         _ if record.state.is_settled() => Outcome::Refused(Refused::OutOfPlace),
         _ => {
-            let fault = Fault {
-                code: "record_inconsistent",
-                reason: "the record can't be processed from the state in which it was found",
+            let fault = if is_unproved(record) || record.delivery_started_at.is_some() {
+                INCONSISTENT_POST
+            } else {
+                INCONSISTENT
             };
             let mut next = record.clone();
             next.updated_at = now;

@@ -88,3 +88,36 @@ proptest! {
         }
     }
 }
+
+/// One of them whose text may have been posted.
+fn any_begun() -> impl Strategy<Value = Record> {
+    let states = [
+        State::ReadyToDeliver,
+        State::DeliveryRetry,
+        State::DeliveryUnknown,
+    ];
+    (any_record(), 0..states.len()).prop_map(move |(mut record, place)| {
+        record.state = states[place];
+        record.delivery_started_at = Some(NOW);
+        record
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, max_global_rejects: 1_000_000, ..ProptestConfig::default() })]
+    #[test]
+    fn what_may_have_been_posted_is_sent_again_by_no_plain_retry_whatever_shape_it_has(record in any_begun(), kind in 0_u8..33) {
+        prop_assume!(validate(&record).is_ok());
+        let payload = payload();
+        let hash = payload.hash();
+        let event = event(kind, &payload, &hash, NOW.plus_ms(500));
+        // The channel says for certain that nothing was posted.
+        prop_assume!(!matches!(event, Event::Retryable { .. } | Event::Permanent(_)));
+        let next = match apply(&record, event, NOW) {
+            Outcome::Changed(next, _) | Outcome::Late(next) => next,
+            Outcome::Same | Outcome::Refused(_) => Box::new(record),
+        };
+        let retried = apply(&next, Event::Retry { allow_unknown: false }, NOW);
+        prop_assert!(!matches!(retried, Outcome::Changed(..)), "{:?} on {:?}", event, next);
+    }
+}
