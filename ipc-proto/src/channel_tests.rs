@@ -134,7 +134,7 @@ async fn callers_side_by_side_get_their_own_replies_whoever_reads() {
                 for _ in 0..20 {
                     let ask = BenchRequest::Echo { bytes: vec![n; 9] };
                     let (BenchReply::Echoed { bytes }, _) = client
-                        .call(&ask, &[], Duration::from_secs(10))
+                        .call(&ask, &[], Duration::from_secs(60))
                         .await
                         .unwrap();
                     assert_eq!(bytes, vec![n; 9]);
@@ -284,7 +284,7 @@ async fn a_full_socket_makes_its_writer_wait() {
 async fn an_owner_that_dies_fails_every_call() {
     let (client, mut server) = egress();
     let ask = request();
-    let (answer, ()) = tokio::join!(client.call(&ask, &[], Duration::from_secs(10)), async {
+    let (answer, ()) = tokio::join!(client.call(&ask, &[], Duration::from_secs(60)), async {
         let call = server.recv().await.unwrap().unwrap();
         drop(server);
         drop(call);
@@ -294,7 +294,7 @@ async fn an_owner_that_dies_fails_every_call() {
         "{answer:?}"
     );
     client.closed().await;
-    let after = client.call(&request(), &[], Duration::from_secs(10)).await;
+    let after = client.call(&request(), &[], Duration::from_secs(60)).await;
     assert!(matches!(after, Err(CallError::Gone("egress"))));
 }
 
@@ -313,7 +313,7 @@ async fn a_silent_owner_is_a_timeout() {
 async fn a_request_that_is_dropped_is_a_fault() {
     let (client, mut server) = egress();
     let ask = request();
-    let (answer, ()) = tokio::join!(client.call(&ask, &[], Duration::from_secs(10)), async {
+    let (answer, ()) = tokio::join!(client.call(&ask, &[], Duration::from_secs(60)), async {
         drop(server.recv().await.unwrap().unwrap());
     });
     assert!(matches!(answer, Err(CallError::Fault(Fault { code, .. })) if code == "internal"));

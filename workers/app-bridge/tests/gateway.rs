@@ -389,8 +389,20 @@ async fn sessions_and_processes_have_bounds() {
     assert!(two.initialize().await.get("result").is_some());
 }
 
-#[tokio::test]
+/// For a clock that stands still: it goes on by a millisecond whenever everybody waits, and not to the
+/// next deadline, since what is on its way through a socket is waited for as well. So deadlines may be
+/// short however slow the machine is.
+fn in_small_steps() {
+    tokio::spawn(async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
 async fn hostile_stubs_are_cut_off_and_the_others_go_on() {
+    in_small_steps();
     let limits = GatewayLimits {
         register: Duration::from_millis(200),
         message: 64 << 10,
@@ -442,7 +454,7 @@ async fn hostile_stubs_are_cut_off_and_the_others_go_on() {
     }
     let gone = async {
         while bed.broker.stats().sessions > 1 {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(30), gone)
@@ -451,8 +463,9 @@ async fn hostile_stubs_are_cut_off_and_the_others_go_on() {
     assert_eq!(text(&good.call(1, "echo", json!({})).await), "{}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_hung_server_is_noticed_by_its_silence_and_a_slow_one_is_not() {
+    in_small_steps();
     let limits = GatewayLimits {
         ping: Duration::from_millis(50),
         old: Duration::from_millis(300),
@@ -486,8 +499,9 @@ async fn a_hung_server_is_noticed_by_its_silence_and_a_slow_one_is_not() {
     assert_eq!(text(&stub.call(3, "echo", json!({})).await), "{}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_server_that_asks_and_reads_nothing_is_noticed_and_holds_nobody() {
+    in_small_steps();
     let flood = json!({ "name": "flood", "arguments": {} });
     let limits = GatewayLimits {
         ping: Duration::from_millis(50),
@@ -553,8 +567,9 @@ async fn only_servers_that_want_it_learn_who_calls_and_nobody_can_say_it_for_ano
     assert!(one != two && one.as_str().unwrap().len() == 16);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_app_that_no_console_shows_takes_no_room() {
+    in_small_steps();
     let temp = tempfile::tempdir().unwrap();
     let folder = Folder::from_fd(std::fs::File::open(temp.path()).unwrap().into()).unwrap();
     let vault = Vault::open(folder, jiff::Timestamp::now().as_millisecond()).unwrap();

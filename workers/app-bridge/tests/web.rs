@@ -90,8 +90,8 @@ fn endpoint(url: &str) -> Endpoint {
 
 fn limits() -> Limits {
     Limits {
-        connect: Duration::from_secs(5),
-        call_inactivity: Duration::from_secs(5),
+        connect: Duration::from_secs(30),
+        call_inactivity: Duration::from_secs(30),
         message: 4096,
         ..Limits::default()
     }

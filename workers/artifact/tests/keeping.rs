@@ -134,9 +134,10 @@ fn a_restart_keeps_what_is_finalised_removes_the_rest_and_knows_the_account() {
     };
     desk.shelf.clean(&retention, now);
     assert_eq!(place.names().1.len(), 3);
+    // They are a little younger than `now`, how much depends on the machine.
     desk.shelf.clean(
         &retention,
-        now + SignedDuration::from_secs(STAGING_GRACE + 5),
+        now + SignedDuration::from_secs(STAGING_GRACE + 600),
     );
     assert_eq!((place.names().1.len(), desk.shelf.used()), (0, used));
 }

@@ -48,8 +48,8 @@ async fn channel() -> (Client<Egress>, MockModel) {
     let allowed = PrivateHosts::new(&[mock.address().to_string()]);
     let out = Egresses {
         completer: Completer::new(tls.model_client().unwrap(), &settings, |_| None).unwrap(),
-        fetcher: Fetcher::new(&tls, allowed, Duration::from_secs(10)).unwrap(),
-        deliverer: Deliverer::new(&tls, CallbackHosts::default(), Duration::from_secs(10)).unwrap(),
+        fetcher: Fetcher::new(&tls, allowed, Duration::from_secs(60)).unwrap(),
+        deliverer: Deliverer::new(&tls, CallbackHosts::default(), Duration::from_secs(60)).unwrap(),
     };
     let (ours, theirs) = ipc_proto::link::pair().unwrap();
     let server = Server::new(theirs, Role::Run).unwrap();
@@ -124,7 +124,7 @@ async fn what_is_no_request_is_refused() {
         request: Body::Inline(b"{}".to_vec()),
     };
     let refused = client
-        .call(&request, &[], Duration::from_secs(10))
+        .call(&request, &[], Duration::from_secs(60))
         .await
         .unwrap_err();
     assert!(matches!(refused, CallError::Fault(fault) if fault.code == "invalid_request"));
@@ -148,7 +148,7 @@ async fn a_withdrawn_call_makes_room_and_the_bound_holds() {
     let busy = |error: &CallError| matches!(error, CallError::Fault(fault) if fault.code == "busy");
     let (request, fds) = complete("hello");
     let refused = client
-        .call(&request, &fds, Duration::from_secs(10))
+        .call(&request, &fds, Duration::from_secs(60))
         .await
         .unwrap_err();
     assert!(busy(&refused), "{refused}");
@@ -157,14 +157,14 @@ async fn a_withdrawn_call_makes_room_and_the_bound_holds() {
     let answered = async {
         loop {
             let (request, fds) = complete("hello");
-            match client.call(&request, &fds, Duration::from_secs(10)).await {
+            match client.call(&request, &fds, Duration::from_secs(60)).await {
                 Ok((reply, _)) => return reply,
                 // The withdrawal is on its way.
                 Err(e) => assert!(busy(&e), "{e}"),
             }
         }
     };
-    let reply = tokio::time::timeout(Duration::from_secs(10), answered)
+    let reply = tokio::time::timeout(Duration::from_secs(60), answered)
         .await
         .unwrap();
     assert!(matches!(reply, Reply::Done { .. }), "{reply:?}");
@@ -194,7 +194,7 @@ async fn fetches_come_back_with_a_code_or_a_body() {
     };
     let call = async |request| {
         client
-            .call(&request, &[], Duration::from_secs(10))
+            .call(&request, &[], Duration::from_secs(60))
             .await
             .unwrap()
     };

@@ -437,15 +437,13 @@ async fn silence_is_a_timeout() {
 #[tokio::test]
 async fn a_slow_answer_is_no_silence() {
     let mock = MockModel::start().await.unwrap();
-    let completer = completer(
-        &mock.base_url(),
-        &[("chat", "m")],
-        Duration::from_millis(600),
-    );
+    // Far more than a gap, far less than all of them.
+    let idle = Duration::from_secs(2);
+    let completer = completer(&mock.base_url(), &[("chat", "m")], idle);
     let begun = Instant::now();
-    let heard = hear(&completer, &request("[[mock:gap 80]] [[mock:long 40]]")).await;
+    let heard = hear(&completer, &request("[[mock:gap 250]] [[mock:long 40]]")).await;
     assert_eq!(heard.text.split(' ').count(), 40);
-    assert!(begun.elapsed() > Duration::from_millis(600));
+    assert!(begun.elapsed() > idle);
 }
 
 #[tokio::test]

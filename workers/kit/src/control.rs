@@ -554,7 +554,7 @@ mod tests {
             .await
             .unwrap();
         assert!(matches!(inbox.recv().await, Some(Event::Shutdown)));
-        let asked = tokio::time::timeout(Duration::from_secs(5), control.stop_server(1));
+        let asked = tokio::time::timeout(Duration::from_secs(30), control.stop_server(1));
         assert!(matches!(asked.await, Ok(Err(ControlError::NoAnswer))));
     }
 }

@@ -17,10 +17,19 @@ static ALONE: Mutex<()> = Mutex::const_new(());
 
 const LONG: Duration = Duration::from_secs(60);
 
+/// By then a shell has begun and said so, also on a machine that does much else.
+const READY: Duration = Duration::from_secs(4);
+
+/// The sleepers of this process: the same tests may run beside it, in another.
+fn own(script: &str) -> String {
+    let seconds = 100_000 + std::process::id();
+    script.replace("4242", &seconds.to_string())
+}
+
 fn sh(script: &str) -> Spec {
     Spec {
         program: "sh".into(),
-        args: vec!["-c".into(), script.into()],
+        args: vec!["-c".into(), own(script)],
         workdir: "/".into(),
     }
 }
@@ -38,6 +47,7 @@ fn text(finished: &Finished) -> String {
 
 /// True while some process has `marker` among its arguments.
 fn alive(marker: &str) -> bool {
+    let marker = own(marker);
     tree::processes()
         .unwrap()
         .iter()
@@ -84,15 +94,11 @@ async fn a_timeout_ends_the_tree_even_a_grandchild_that_ignores_term() {
     let (_dir, runner) = runner();
     let script = "sh -c 'trap \"\" TERM; echo ready; sleep 4242.1 & wait; sleep 4242.1' & wait";
     let start = Instant::now();
-    let done = run(&runner, script, Duration::from_millis(300)).await;
+    let done = run(&runner, script, READY).await;
     assert_eq!(done.ending, Ending::TimedOut);
     assert_eq!(text(&done), "ready\n");
     assert!(!done.unconfirmed && !alive("4242.1"));
-    assert!(
-        start.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
 }
 
 #[tokio::test]
@@ -100,7 +106,7 @@ async fn a_process_that_handles_term_may_say_its_last_words() {
     let _alone = ALONE.lock().await;
     let (_dir, runner) = runner();
     let script = "trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
-    let done = run(&runner, script, Duration::from_millis(300)).await;
+    let done = run(&runner, script, READY).await;
     // The shell may also say that its `sleep` was terminated.
     assert!(done.ending == Ending::TimedOut && text(&done).starts_with("ready\n"));
     assert!(text(&done).ends_with("bye\n"), "{}", text(&done));
@@ -295,7 +301,7 @@ async fn a_background_command_notes_its_end_and_frees_its_place() {
 }
 
 async fn bash(dir: &Path, runner: &Runner, mut arguments: Value, command: &str) -> ToolOutput {
-    arguments["command"] = command.into();
+    arguments["command"] = own(command).into();
     let parsed = args::check(&shell::bash_schema(), arguments).unwrap();
     let places = Places::new(dir, dir);
     shell::bash(&places, runner, &CancellationToken::new(), parsed)
@@ -355,9 +361,9 @@ async fn bash_reads_no_profile_takes_a_leading_dash_and_tells_failures() {
         out.text
     );
     assert_eq!(bash(json!({}), "true").await.text, "[no output]");
-    let out = bash(json!({"timeout_ms": 100}), "echo part; sleep 4242.8").await;
+    let out = bash(json!({"timeout_ms": 4000}), "echo part; sleep 4242.8").await;
     assert!(
-        out.state == ToolState::Timeout && out.text.starts_with("part\n[ended after 100 ms"),
+        out.state == ToolState::Timeout && out.text.starts_with("part\n[ended after 4000 ms"),
         "{}",
         out.text
     );
@@ -405,7 +411,7 @@ async fn a_thousand_children_give_a_thousand_exact_codes() {
     let noise = "while :; do (setsid true &); done";
     let noisy = CancellationToken::new();
     let noise = sh(noise);
-    let orphans = runner.run(&noise, LONG, &noisy);
+    let orphans = runner.run(&noise, 10 * LONG, &noisy);
     let children = async {
         // A fixed walk over all codes, in no order that a mistake could follow.
         let mut code = 7_u32;

@@ -3,6 +3,7 @@
 
 mod daemon;
 mod operating;
+mod shell;
 
 use daemon::{Fake, Reply, finish};
 use ipc_proto::Body;
@@ -14,6 +15,7 @@ use sha2::{Digest, Sha256};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn monoctl(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_monoctl"));
@@ -322,12 +324,16 @@ fn an_interrupt_cancels_the_run() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert!(err(&output).contains("cancelled"));
-    assert!(
-        daemon
-            .asked()
-            .iter()
-            .any(|ask| matches!(ask, Ask::CancelRun { .. }))
-    );
+    // It waits two seconds for the answer; a daemon on a busy machine may hear it later than that.
+    let asked = || {
+        let all = daemon.asked();
+        all.iter().any(|ask| matches!(ask, Ask::CancelRun { .. }))
+    };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !asked() {
+        assert!(Instant::now() < deadline, "it was never asked");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn record(bytes: &[u8]) -> Value {
@@ -543,20 +549,6 @@ fn version_and_completions_need_nothing() {
         let output = monoctl(&["completions", shell]).output().unwrap();
         assert!(output.status.success() && out(&output).contains("monoctl"));
     }
-}
-
-#[test]
-fn a_reader_that_leaves_ends_the_command_quietly() {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let output = monoctl(&["config", "schema"])
-        .stdout(writer)
-        .output()
-        .unwrap();
-    assert_eq!(
-        (output.status.code(), err(&output)),
-        (Some(141), String::new())
-    );
 }
 
 #[test]

@@ -16,7 +16,8 @@ use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The process at a stub's end of a connection, as the kernel tells the supervisor.
@@ -359,7 +360,7 @@ impl<S: Starter> Broker<S> {
         };
         drop(place);
         let failed = |error: AskError| {
-            self.brake(name, |brake| brake.failed(Instant::now()));
+            self.brake(name, |brake| brake.failed(Instant::now().into_std()));
             match error {
                 AskError::Server(error) => NoBackend::Handshake(error),
                 other => {
@@ -438,7 +439,7 @@ impl<S: Starter> Broker<S> {
         let (decision, failures) = {
             let books = self.books();
             let brake = books.brakes.get(name).copied().unwrap_or_default();
-            (brake.decide(Instant::now()), brake.failures())
+            (brake.decide(Instant::now().into_std()), brake.failures())
         };
         if let Decision::Wait(wait) = decision {
             let seconds = wait.as_secs() + 1;
@@ -447,8 +448,9 @@ impl<S: Starter> Broker<S> {
             ));
         }
         let started = self.servers.starter().start(name, None, None).await;
-        let started =
-            started.inspect_err(|_| self.brake(name, |brake| brake.failed(Instant::now())))?;
+        let started = started.inspect_err(|_| {
+            self.brake(name, |brake| brake.failed(Instant::now().into_std()));
+        })?;
         let process = started.process;
         let making = Making {
             settings: settings.clone(),
@@ -481,7 +483,7 @@ impl<S: Starter> Broker<S> {
 
     /// Ends processes that were not used for too long, and the longest unused ones beyond `kept`,
     /// but at least so many.
-    pub fn end_unused(&self, kept: usize, at_least: usize) {
+    fn end_unused(&self, kept: usize, at_least: usize) {
         let now = Instant::now();
         let slots: Vec<Slot> = self.books().slots.values().cloned().collect();
         let held = |slot: &Slot| slot.try_lock().ok()?.clone();

@@ -3,8 +3,8 @@
 //! Pure but for the channel of our own questions.
 
 use std::collections::HashMap;
-use std::time::Instant;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// Names a caller of one server.
 pub type CallerId = u64;

@@ -7,10 +7,11 @@ use mono_mcp_stub::frame::{INTERNAL, failure, request};
 use mono_mcp_stub::lines::Lines;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::Instant;
 
 /// How long a server may take to end by itself.
 const GOES_WITHIN: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use mono_mcp_stub::wire::Control;
 use serde_json::Value;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use tokio::time::Instant;
 
 /// Questions of a server that its caller has not answered.
 const MAX_ASKED: usize = 64;

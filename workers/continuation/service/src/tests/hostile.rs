@@ -476,7 +476,7 @@ async fn a_stop_refuses_what_is_under_way_and_cuts_what_does_not_end() {
     );
     stopping.await.unwrap();
     assert!(
-        began.elapsed() < Duration::from_secs(15),
+        began.elapsed() < Duration::from_secs(60),
         "{:?}",
         began.elapsed()
     );
