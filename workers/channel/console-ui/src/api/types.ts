@@ -60,10 +60,7 @@ export interface FailurePart {
   name?: string;
 }
 
-/** An app that a tool's result brought along; what it shows is read with its record. */
-export interface AppPart {
-  type: "mcp_app";
-  messageId: string;
+interface AppOrigin {
   id: string;
   invocationId: string;
   connectionId: string;
@@ -73,6 +70,12 @@ export interface AppPart {
   title?: string;
   description?: string;
   expiresAt?: number | null;
+}
+
+/** An app that a tool's result brought along; what it shows is read with its record. */
+export interface AppPart extends AppOrigin {
+  type: "mcp_app";
+  messageId: string;
   /** Its call has no result yet: the model writes the arguments, or the tool is at work. */
   stage?: "draft" | "called";
   /** What the arguments say so far. */
@@ -95,16 +98,7 @@ export interface AppTool {
 }
 
 /** What a stored app is shown with. Origins and permissions are what was granted. */
-export interface AppRecord {
-  id: string;
-  invocationId: string;
-  connectionId: string;
-  serverName: string;
-  toolName: string;
-  resourceUri: string;
-  title?: string;
-  description?: string;
-  expiresAt?: number | null;
+export interface AppRecord extends AppOrigin {
   connected: boolean;
   htmlBytes: number;
   input: Record<string, unknown> | null;

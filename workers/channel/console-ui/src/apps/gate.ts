@@ -43,9 +43,8 @@ const SANDBOX = "ui/notifications/sandbox-";
 
 /** The code of the standard for what a host decides. */
 export const REFUSED = -32000;
-export const INVALID_REQUEST = -32600;
+const INVALID_REQUEST = -32600;
 export const INVALID_PARAMS = -32602;
-export const UNKNOWN_METHOD = -32601;
 
 export function failure(id: Id, code: number, message: string, data?: unknown): Message {
   return { jsonrpc: "2.0", id, error: { code, message, ...(data === undefined ? {} : { data }) } };

@@ -36,7 +36,7 @@ const REST: Record<string, string> = {
 };
 
 /** All 76 variables; `own` gives the value of one of the console's, with both of its colours. */
-export function styleVariables(own: (name: string) => string): Record<string, string> {
+function styleVariables(own: (name: string) => string): Record<string, string> {
   const value = (name: string): string => (name.startsWith("--") ? own(name) : name);
   const all: Record<string, string> = {};
   for (const [family, names] of Object.entries({ background: BACKGROUND, text: TEXT, border: BORDER, ring: RING })) {

@@ -8,8 +8,6 @@ export const RESULT_BYTES = 1024 * 1024;
 export const RESULT_DEPTH = 128;
 /** A `ui/download-file`, which carries the files, in bytes: one of 20 MiB in base64. */
 export const DOWNLOAD_BYTES = 28 * 1024 * 1024;
-/** An app's document in bytes. */
-export const HTML_BYTES = 8 * 1024 * 1024;
 /** Values nested in each other in a message that an app sends. */
 export const DEPTH = 64;
 /** Values in a message that an app sends. */

@@ -15,7 +15,7 @@ export interface Origins {
 }
 
 /** Origins of each kind that are looked at. */
-export const MOST_ORIGINS = 64;
+const MOST_ORIGINS = 64;
 const LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?";
 const ORIGIN = new RegExp(`^https://((?:\\*\\.)?(?:${LABEL}\\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?)(?::([0-9]{1,5}))?$`);
 
@@ -67,7 +67,7 @@ function sources(list: string[], always: string): string {
 }
 
 /** The frames that an app may show, as they stand in a policy. */
-export function frameSources(given: Origins): string {
+function frameSources(given: Origins): string {
   return sources(origins(given.frameDomains), "");
 }
 

@@ -1,7 +1,7 @@
 /** Something of an app's, short enough to read and without what looks like a secret: pure. */
 
 /** Bytes of a preview (spec s0, "MCP Apps"). */
-export const PREVIEW_BYTES = 2048;
+const PREVIEW_BYTES = 2048;
 const DEPTH = 4;
 const ITEMS = 20;
 const STRING_CHARS = 200;

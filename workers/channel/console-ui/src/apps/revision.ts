@@ -1,7 +1,7 @@
 /** Which revision of MCP Apps a view and this page speak: pure. */
 
 /** Reviewed, newest first. They differ in no message that either side sends. */
-export const REVISIONS = ["2026-01-26", "2025-11-21"] as const;
+const REVISIONS = ["2026-01-26", "2025-11-21"] as const;
 export type Revision = (typeof REVISIONS)[number];
 
 /**
