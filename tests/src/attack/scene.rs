@@ -28,6 +28,8 @@ use tempfile::TempDir;
 /// Users of the attacked processes, apart from those of a daemon that runs at the same time: they
 /// use up what their users may have.
 const BASE: u32 = 62_000;
+/// Two seats of one role are attacked at once, and neither uses up what the other may have.
+const NETWORK: u32 = 256;
 /// Group that shares the workspace in system mode.
 const GROUP: u32 = 62_900;
 
@@ -64,7 +66,8 @@ impl Scene {
         let privileged = nix::unistd::geteuid().is_root();
         let shares = seat.is_tool() || seat.role == Role::Artifact;
         let group = (privileged && shares).then_some(GROUP);
-        let identity = privileged.then(|| Identity::of(seat.role, 0, BASE, group));
+        let base = BASE + NETWORK * u32::from(seat.network);
+        let identity = privileged.then(|| Identity::of(seat.role, 0, base, group));
         let own = |path: &Path, mode: u32| -> Result<()> {
             if let Some(who) = &identity {
                 chown(path, Some(who.uid), Some(who.gid))?;

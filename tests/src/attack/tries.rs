@@ -27,8 +27,9 @@ use std::time::Duration;
 /// Outcomes by the names of their actions.
 pub type Outcomes = BTreeMap<&'static str, Outcome>;
 
-/// Longest life of one hostile process; all its attempts together take well under a second.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest life of one hostile process; all its attempts together take well under a second where nothing
+/// else happens.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The programs that are needed.
 #[derive(Debug, Clone)]

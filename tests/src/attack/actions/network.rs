@@ -21,6 +21,9 @@ const METADATA_6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 const HOST_4: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const HOST_6: Ipv6Addr = Ipv6Addr::LOCALHOST;
 
+/// Whoever is there answers within this, however busy the machine is.
+const PATIENCE_MS: u16 = 20_000;
+
 const MPTCP: i32 = 262;
 const SCTP: i32 = 132;
 
@@ -124,7 +127,7 @@ fn join(socket: &OwnedFd, address: IpAddr, port: u16) -> io::Result<()> {
         std::os::fd::AsFd::as_fd(socket),
         nix::poll::PollFlags::POLLOUT,
     )];
-    nix::poll::poll(&mut waiting, 250_u8)?;
+    nix::poll::poll(&mut waiting, PATIENCE_MS)?;
     match nix::sys::socket::getsockopt(socket, sockopt::SocketError)? {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
@@ -171,7 +174,7 @@ fn udp(address: IpAddr, port: u16) -> Outcome {
 fn asked(address: IpAddr, port: u16, question: &[u8]) -> io::Result<()> {
     let socket = open_udp(address)?;
     socket.connect(SocketAddr::new(address, port))?;
-    socket.set_read_timeout(Some(Duration::from_millis(500)))?;
+    socket.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS.into())))?;
     socket.send(question)?;
     socket.recv(&mut [0; 64]).map(drop)
 }

@@ -37,6 +37,9 @@ const FIGURES: u16 = 0x0149;
 const PING: u16 = 0x0104;
 const BEGIN_RUN: u16 = 0x0201;
 
+/// Messages or lines of a flood between two looks for a heartbeat.
+const BETWEEN: usize = 100;
+
 /// All of them.
 pub const ATTACKS: &[Attack] = &[
     // The control: no attack at all, and the supervisor is content.
@@ -194,11 +197,12 @@ pub const ATTACKS: &[Attack] = &[
         bail!("answered with {}", hopeless(Hopeless::Ptrace))
     }),
     attack("pongs-without-a-ping", Serving, |s| {
-        // So many that they are all heard, from all workers at once and on a busy machine, before a
-        // heartbeat is overdue.
         for seq in 0..15_000 {
             if s.wire.tell(0, &FromWorker::Pong { seq }, &[])? == Said::Full {
                 s.wait_for_room()?;
+            }
+            if seq % BETWEEN as u64 == 0 {
+                s.answers_meanwhile()?;
             }
         }
         Ok(())
@@ -212,11 +216,14 @@ pub const ATTACKS: &[Attack] = &[
         }
         Ok(())
     }),
-    attack("lines-without-end", Serving, |_| {
+    attack("lines-without-end", Serving, |s| {
         // Its log: a line of a megabyte, and twenty thousand short ones.
         eprintln!("{}", "x".repeat(1 << 20));
-        for _ in 0..20_000 {
+        for number in 0..20_000 {
             eprintln!("\u{1b}]0;hostile\u{7}");
+            if number % BETWEEN == 0 {
+                s.answers_meanwhile()?;
+            }
         }
         Ok(())
     }),

@@ -197,7 +197,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     }),
     attack("cancel-of-nothing", |e| {
         e.say(&packet(CANCEL, 77, 0, &[]))?;
-        Ok(Expect::Silence)
+        Ok(e.about_nothing())
     }),
     attack("cancel-with-a-body", |e| {
         e.say(&packet(CANCEL, 77, 0, &[0]))?;
@@ -205,7 +205,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     }),
     attack("credit-of-nothing", |e| {
         e.say(&packet(CREDIT, 77, 0, &u32::MAX.to_le_bytes()))?;
-        Ok(Expect::Silence)
+        Ok(e.about_nothing())
     }),
     attack(FLOODING, |e| {
         let many = e.valid_many()?;

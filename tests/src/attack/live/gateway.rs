@@ -23,8 +23,8 @@ const SERVER: &str = "cat";
 const SESSIONS: usize = 4;
 /// Connections at once of a flood.
 const FLOOD: usize = 300;
-/// Long enough for an end that comes.
-const SILENCE: Duration = Duration::from_millis(500);
+/// Long enough for an answer that comes.
+const SILENCE: Duration = Duration::from_secs(2);
 /// The bridge may grow by so much: what waits for one reader, and what its allocator keeps.
 const GROWTH: u64 = 160 << 20;
 /// The token of an honest session.
@@ -101,7 +101,7 @@ pub const STRANGERS: &[Attack] = &[
         let mut member = gate.member(0x30)?;
         let outcome = answered(&mut member);
         drop(held);
-        outcome
+        Ok(outcome)
     }),
 ];
 
@@ -223,9 +223,13 @@ fn judged(line: &str, thief: bool) -> Outcome {
     }
 }
 
-fn answered(member: &mut UnixStream) -> Result<Outcome> {
-    member.write_all(b"#ping\n")?;
-    Ok(came(member))
+/// What comes of an honest question.
+fn answered(member: &mut UnixStream) -> Outcome {
+    // An end that was not seen yet is an end.
+    if member.write_all(b"#ping\n").is_err() {
+        return Outcome::Ended;
+    }
+    came(member)
 }
 
 /// A gateway under attack.
@@ -267,9 +271,14 @@ impl Gate {
             Ok(_) => Ok(Outcome::Answered),
             Err(e) if e.kind() == ErrorKind::WouldBlock => {
                 member.set_read_timeout(Some(PATIENCE))?;
-                Ok(match answered(&mut member)? {
-                    Outcome::Answered => Outcome::Nothing,
-                    other => other,
+                // On a busy machine an end or an answer may come only now.
+                if member.write_all(b"#ping\n").is_err() {
+                    return Ok(Outcome::Ended);
+                }
+                Ok(match line(&mut member).as_deref().map(str::trim) {
+                    None => Outcome::Ended,
+                    Some("#pong") => Outcome::Nothing,
+                    Some(_) => Outcome::Answered,
                 })
             }
             Err(e) if e.kind() == ErrorKind::ConnectionReset => Ok(Outcome::Ended),
@@ -306,7 +315,7 @@ pub(super) fn attacked(programs: &Path) -> Result<Outcomes> {
         (!same).then(|| "another bridge".to_owned()),
         (grown > GROWTH).then(|| format!("{grown} bytes more")),
         alone(&daemon).err().map(|e| e.to_string()),
-        match answered(&mut honest)? {
+        match answered(&mut honest) {
             Outcome::Answered => None,
             other => Some(other.to_string()),
         },

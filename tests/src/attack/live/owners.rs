@@ -4,7 +4,7 @@ use crate::attack::live::sessions::{libexec, outcome, setup, until};
 use crate::attack::live::worker::MARK;
 use crate::attack::live::{AFTERWARDS, Outcomes, edges, order};
 use crate::attack::outcome::Outcome;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, wait_for};
 use crate::fuzz::measure::{Mark, Process};
 use crate::http;
 use crate::work::let_claim;
@@ -20,13 +20,15 @@ const GROWTH: u64 = 12 << 20;
 /// How much slower others may be, beside twice as slow: so long a processor may be with somebody else.
 const SLACK: Duration = Duration::from_millis(3);
 /// A machine that does something else for a moment is no attack: so often it is measured again.
-const TRIES: usize = 5;
+const TRIES: usize = 10;
 /// A message of the supervisor's own, which ends a run that says it.
 const KIND: &str = "kind-0104-ping";
 /// The attack on the supervisor during which others must go on answering.
 const ANSWERING: &str = "pongs-without-a-ping";
 /// Requests of a measurement.
 const SAMPLES: usize = 15;
+/// Run workers that wait for a turn.
+const IDLE: usize = 2;
 
 /// How a daemon was.
 struct Before {
@@ -37,6 +39,7 @@ struct Before {
 
 impl Before {
     fn of(daemon: &Daemon, roles: &[&str]) -> Result<Self> {
+        at_rest(daemon)?;
         let process = Process::of(daemon.pid().unsigned_abs());
         let workers = roles
             .iter()
@@ -69,8 +72,9 @@ impl Before {
             other.map(|(role, _)| format!("another {role}")),
         );
         // Channels that have just ended are closed one by one.
+        at_rest(daemon)?;
         let allowed = self.mark.descriptors;
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(30);
         let mut now = self.process.descriptors()?;
         while now > allowed && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(50));
@@ -104,6 +108,17 @@ impl Before {
         note(AFTERWARDS[5], meanwhile.large_answer.clone());
         Ok(all)
     }
+}
+
+/// Waits until the run workers of the turns before are gone, and as many wait as before: each has
+/// descriptors of the supervisor's.
+fn at_rest(daemon: &Daemon) -> Result<()> {
+    wait_for("the run workers wait", || {
+        let status = daemon.status().unwrap_or_default();
+        let workers = status["workers"].as_array().cloned().unwrap_or_default();
+        let runs: Vec<_> = workers.iter().filter(|w| w["role"] == "run").collect();
+        runs.len() == IDLE && runs.iter().all(|w| w["state"] == "idle")
+    })
 }
 
 /// The median time of a request that passes the supervisor and the store.
@@ -231,6 +246,10 @@ fn during<A: Send>(
         meanwhile.usual = latency(daemon)?;
         let (came, measured) = while_held(daemon, "made ", latency, |d| attack(d, again))?;
         meanwhile.latency = measured;
+        if meanwhile.is_slow() {
+            // Perhaps the whole machine has become slower, and not because of this.
+            meanwhile.usual = meanwhile.usual.max(latency(daemon)?);
+        }
         again += 1;
         if !meanwhile.is_slow() || again == TRIES {
             return Ok(came);

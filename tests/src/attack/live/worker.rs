@@ -2,12 +2,13 @@
 //! the supervisor logs, what it does: lines that begin with [`MARK`].
 
 use crate::attack::live::control::{self, ready};
-use crate::attack::live::wire::{Heard, Said, Wire};
+use crate::attack::live::wire::{Heard, Said, Wire, packet};
 use crate::attack::live::{bridge, channel, edges, order, secrets};
 use crate::fuzz::packet::Seeds;
 use anyhow::{Context as _, Result, bail};
 use ipc_proto::edges::control::{FromWorker, ToWorker};
 use ipc_proto::link::{Payload, decode};
+use ipc_proto::message::Message as _;
 use ipc_proto::settings::RoleSettings;
 use ipc_proto::table::{Guard, Phase};
 use ipc_proto::{MAGIC, Role, VERSION_MAX, VERSION_MIN};
@@ -24,7 +25,7 @@ pub const TARGET: &str = "attack::";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The supervisor has ended a channel this long after it was given a reason to, however busy the
 /// machine is.
-const ENDED_WITHIN: Duration = Duration::from_secs(15);
+const ENDED_WITHIN: Duration = Duration::from_secs(45);
 /// Where the control channel is.
 const CONTROL: i32 = 3;
 
@@ -214,6 +215,22 @@ impl Session {
             }
         }
         bail!("no heartbeat")
+    }
+
+    /// Answers the heartbeats that are there and waits for none: what takes long on a busy machine is not
+    /// to be taken for a worker that hangs.
+    ///
+    /// # Errors
+    /// When what comes is no message, or the answer can't be sent.
+    pub fn answers_meanwhile(&mut self) -> Result<()> {
+        while let Heard::Packet(bytes, fds) = self.wire.hear(Duration::ZERO)? {
+            let heard = decode::<ToWorker>(&mut self.guard, &bytes, fds)?;
+            if let Payload::Message(ToWorker::Ping { seq }) = heard.payload {
+                let pong = FromWorker::Pong { seq };
+                self.insist(&packet(pong.kind(), 0, 0, &pong.encode()?), &[])?;
+            }
+        }
+        Ok(())
     }
 
     /// Says it, also when the kernel wants to be asked again: the processes of one user together
