@@ -1,6 +1,7 @@
 //! What tests with more than one process share.
 #![forbid(unsafe_code)]
 
+mod again;
 pub mod attack;
 pub mod bench;
 pub mod console;

@@ -3,6 +3,7 @@
 //! Nothing here is skipped when a tool is missing: a test that can't run says what to install and
 //! fails.
 
+use crate::again;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -128,15 +129,18 @@ fn install(root: &Path) -> Result<(), String> {
     if installed() {
         return Ok(());
     }
-    let npm = Command::new("npm")
-        .args(["ci", "--no-audit", "--no-fund", "--loglevel=error"])
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| format!("npm can't be run ({e}); install Node.js with npm"))?;
-    if !npm.status.success() {
+    again::as_often(|| {
+        let npm = Command::new("npm")
+            .args(["ci", "--no-audit", "--no-fund", "--loglevel=error"])
+            .current_dir(root)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| format!("npm can't be run ({e}); install Node.js with npm"))?;
+        if npm.status.success() {
+            return Ok(());
+        }
         let text = String::from_utf8_lossy(&npm.stderr).into_owned();
-        return Err(format!("npm ci: {}: {text}", npm.status));
-    }
+        Err(format!("npm ci: {}: {text}", npm.status))
+    })?;
     std::fs::write(&mark, &lockfile).map_err(|e| e.to_string())
 }

@@ -1,5 +1,6 @@
 //! Peers from PyPI, installed from the lock file under `tests/python`.
 
+use crate::again;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,16 +52,18 @@ fn install(root: &Path) -> Result<(), String> {
     run(Command::new("python3")
         .args(["-m", "venv", "--clear"])
         .arg(&venv))?;
-    run(Command::new(venv.join("bin/pip"))
-        .args([
-            "install",
-            "--quiet",
-            "--require-hashes",
-            "--only-binary",
-            ":all:",
-            "-r",
-        ])
-        .arg(&list))?;
+    again::as_often(|| {
+        run(Command::new(venv.join("bin/pip"))
+            .args([
+                "install",
+                "--quiet",
+                "--require-hashes",
+                "--only-binary",
+                ":all:",
+                "-r",
+            ])
+            .arg(&list))
+    })?;
     std::fs::write(&mark, &wanted).map_err(|e| e.to_string())
 }
 

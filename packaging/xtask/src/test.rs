@@ -85,6 +85,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
             return Ok(false);
         }
     };
+    if arguments.filter.is_none() {
+        // It takes as long as a registry takes, and a test has a bound.
+        let mut peers = Command::new(programs.join("peers"));
+        tally.command("what tests need of npm and PyPI", &mut peers);
+    }
     // The page's own tests have one name together.
     if arguments.filter.as_deref().is_none_or(|f| f == "console") {
         tally.command("the console's types and size", &mut console::check());
