@@ -34,8 +34,8 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Seconds after which the traced process ends itself: it hangs.
-const PATIENCE: u32 = 60;
+/// Seconds after which the traced process ends itself: it hangs, and is not only on a busy machine.
+const PATIENCE: u32 = 200;
 /// Violations that are kept word for word; more are only counted.
 const MAX_TOLD: usize = 50;
 

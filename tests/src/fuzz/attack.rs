@@ -142,7 +142,7 @@ impl Victim {
 
     /// What the peer grew by; waits until its last channels are closed.
     fn growth(&self, mark: &Mark) -> Result<Growth> {
-        let deadline = Instant::now() + Duration::from_secs(2);
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let descriptors = self.process.descriptors()? as i64 - mark.descriptors as i64;
             // The peer says that a channel ended a moment before its runtime drops it.

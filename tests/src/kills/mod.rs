@@ -10,7 +10,7 @@
 mod clients;
 mod verdict;
 
-use crate::daemon::{Daemon, PATIENCE, Setup};
+use crate::daemon::{Daemon, PATIENCE, Setup, wait_for};
 use crate::fuzz::random::Random;
 use crate::model::Model;
 use crate::receiver::Receiver;
@@ -31,6 +31,11 @@ const CLIENTS: usize = 16;
 const MAX_TOLD: usize = 100;
 /// Longest pause between two kills, in milliseconds, beside 50.
 const PAUSE: usize = 500;
+/// The pause when more time is needed for as much to happen: nobody gets anything done on a slow machine if
+/// everybody is killed before.
+const LONG_PAUSE: Duration = Duration::from_secs(4);
+/// Of those who take part, so many kinds at least are killed.
+const KINDS: usize = 3;
 
 /// A daemon in which everything takes part, and what stands around it.
 struct World {
@@ -46,8 +51,8 @@ fn begun(folder: &Path) -> usize {
     std::fs::read_dir(folder).map_or(0, Iterator::count)
 }
 
-/// Kills for so many seconds, and a minute more until each client has claimed once; the seed repeats the
-/// choice of victims and moments.
+/// Kills for so many seconds, and a minute more until there are more claims than clients and several kinds
+/// of victims; the seed repeats the choice of victims and moments.
 ///
 /// # Errors
 /// When the daemon can't be started, or nothing comes to rest.
@@ -67,14 +72,23 @@ pub fn run(seed: u64, seconds: u64) -> Result<Report> {
         let mut outcome = Ok(());
         // Slow machines get more time for as much to happen.
         let folder = world.claims.path().to_owned();
-        let goes_on = || {
+        let is_much = || begun(&folder) > CLIENTS;
+        while outcome.is_ok() {
             let now = Instant::now();
-            now < end || now < end + PATIENCE && begun(&folder) <= CLIENTS
-        };
-        while outcome.is_ok() && goes_on() {
-            let pause = 50 + random.below(PAUSE);
-            std::thread::sleep(Duration::from_millis(pause as u64));
+            let enough = is_much() && killed.len() >= KINDS;
+            if now > end && (enough || now > end + PATIENCE) {
+                break;
+            }
+            let pause = Duration::from_millis(50 + random.below(PAUSE) as u64);
+            let long = now > end && !is_much();
+            std::thread::sleep(if long { LONG_PAUSE } else { pause });
             outcome = kill(&mut world.daemon, &mut random, &mut killed);
+        }
+        if outcome.is_ok() && !is_much() {
+            // In peace, and whoever was given up after so many ends starts afresh.
+            let daemon = &mut world.daemon;
+            let restarted = daemon.kill_daemon().and_then(|()| daemon.restart());
+            outcome = restarted.and_then(|()| wait_for("more claims than clients", is_much));
         }
         over.store(true, Ordering::Relaxed);
         let clients: Vec<_> = running.into_iter().map(|client| client.join()).collect();
@@ -147,7 +161,9 @@ impl World {
             }
         }
         verdict.kept(self.claims.path())?;
-        let end = Instant::now() + PATIENCE + 5 * Duration::from_secs(seconds);
+        let patience = PATIENCE + 5 * Duration::from_secs(seconds);
+        let mut end = Instant::now() + patience;
+        let mut fewest = usize::MAX;
         loop {
             let records = all(&self.daemon)?;
             let waits: Vec<_> = records
@@ -157,6 +173,11 @@ impl World {
             let Some(first) = waits.first() else {
                 return Ok(());
             };
+            // As long as some come to rest, the others have their time.
+            if waits.len() < fewest {
+                fewest = waits.len();
+                end = Instant::now() + patience;
+            }
             if Instant::now() > end {
                 bail!("{} don't come to rest, among them {first}", waits.len());
             }
