@@ -60,7 +60,9 @@ pub(crate) async fn run(
             }
             write(&output, &bytes, force)?;
             if screen.is_json() {
-                screen.json(&json!({ "ok": true, "path": output, "artifact": record }))?;
+                // A path need not be UTF-8, and a text in JSON must.
+                let path = output.to_string_lossy();
+                screen.json(&json!({ "ok": true, "path": path, "artifact": record }))?;
             } else {
                 let shown = output.display().to_string();
                 screen.aside(&format!(

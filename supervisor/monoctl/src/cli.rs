@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use ipc_proto::Role;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ const EVERYWHERE: &str = "Options of every command";
     arg_required_else_help = true,
     after_help = "Examples:\n  monoctl doctor\n  monoctl status\n  monoctl send \"What is in the workspace?\"\n  monoctl artifacts list\n\n\
                   Exit status: 0 done; 1 failed, degraded or unhealthy; 2 wrong command line;\n\
-                  3 no daemon; 130 interrupted. What follows ends with 0 when it is interrupted."
+                  3 no daemon; 130 interrupted; 141 nobody reads the output. What follows ends with 0 when it is interrupted."
 )]
 pub(crate) struct Cli {
     /// Admin socket of the daemon [default: $MONO_SOCKET, .mono-agent/monod.sock, /run/mono/monod.sock]
@@ -96,7 +96,7 @@ pub(crate) enum Command {
     )]
     Logs {
         /// Only this role
-        #[arg(value_parser = roles())]
+        #[arg(value_parser = all_roles())]
         role: Option<String>,
         /// Only what was logged while working on this run
         #[arg(long, value_name = "ID")]
@@ -401,6 +401,53 @@ fn parser(has: impl Fn(Role) -> bool) -> PossibleValuesParser {
         .into()
 }
 
+/// A script that completes this command line in a shell.
+pub(crate) fn completions(shell: Shell) -> String {
+    let mut command = offered(Cli::command());
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "monoctl", &mut script);
+    let mut script = String::from_utf8_lossy(&script).into_owned();
+    if shell == Shell::Fish {
+        for below in command.get_subcommands() {
+            let when = format!("__fish_monoctl_using_subcommand {}", below.get_name());
+            fish_values(below, &when, &mut script);
+        }
+    }
+    script
+}
+
+/// What may stand in a place without a name: the generator for fish knows only options.
+fn fish_values(command: &clap::Command, when: &str, script: &mut String) {
+    for place in command.get_positionals() {
+        let values = place.get_possible_values();
+        let names: Vec<_> = values.iter().map(PossibleValue::get_name).collect();
+        if !names.is_empty() {
+            let names = names.join(" ");
+            script.push_str(&format!(
+                "complete -c monoctl -n \"{when}\" -f -a \"{names}\"\n"
+            ));
+        }
+    }
+    for below in command.get_subcommands() {
+        let name = below.get_name();
+        let when = format!("{when}; and __fish_seen_subcommand_from {name}");
+        fish_values(below, &when, script);
+    }
+}
+
+/// The command line without the hidden values, which not every shell's script leaves out by itself.
+fn offered(command: clap::Command) -> clap::Command {
+    let shown = |arg: clap::Arg| {
+        let values = arg.get_possible_values();
+        let shown: Vec<_> = values.into_iter().filter(|v| !v.is_hide_set()).collect();
+        match shown.is_empty() {
+            true => arg,
+            false => arg.value_parser(shown),
+        }
+    };
+    command.mut_args(shown).mut_subcommands(offered)
+}
+
 /// Channels that have a profile and no worker yet: taken, and offered to nobody.
 const NOT_YET: [Role; 4] = [
     Role::ChannelA2a,
@@ -598,60 +645,4 @@ pub(crate) struct ConfigFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn nobody_is_offered_a_worker_that_there_is_not() {
-        let mut script = Vec::new();
-        clap_complete::generate(Shell::Zsh, &mut Cli::command(), "monoctl", &mut script);
-        let script = String::from_utf8(script).unwrap_or_default();
-        let help = help_of(&["monoctl", "worker", "drain", "--help"]);
-        for text in [&script, &help] {
-            assert!(text.contains("channel-openai") && !text.contains("channel-slack"));
-        }
-        // A run worker is one of many.
-        assert!(!help.contains("run,"), "{help}");
-        assert!(Cli::try_parse_from(["monoctl", "policy", "explain", "channel-slack"]).is_ok());
-    }
-
-    #[test]
-    fn what_every_command_takes_stands_apart() {
-        let help = help_of(&["monoctl", "runs", "list", "--help"]);
-        let (own, everywhere) = help.split_once(EVERYWHERE).unwrap_or_default();
-        assert!(own.contains("--limit") && own.contains("--cursor") && !own.contains("--socket"));
-        assert!(everywhere.contains("--socket") && everywhere.contains("--json"));
-    }
-
-    fn help_of(words: &[&str]) -> String {
-        Cli::try_parse_from(words)
-            .err()
-            .map_or_else(String::new, |e| e.to_string())
-    }
-
-    #[test]
-    fn every_command_teaches_with_an_example() {
-        fn check(command: &clap::Command) {
-            let subcommands: Vec<_> = command.get_subcommands().collect();
-            if subcommands.is_empty() {
-                let help = command
-                    .get_after_help()
-                    .map(ToString::to_string)
-                    .unwrap_or_default();
-                assert!(
-                    help.contains("Example") && help.contains("monoctl "),
-                    "{}",
-                    command.get_name()
-                );
-            }
-            subcommands.into_iter().for_each(check);
-        }
-        check(&Cli::command());
-    }
-}
+mod tests;

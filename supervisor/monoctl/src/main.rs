@@ -28,7 +28,7 @@ mod top;
 mod upgrade;
 mod worker;
 
-use clap::{CommandFactory, Parser};
+use clap::Parser;
 use cli::{Cli, Command};
 use error::CtlError;
 use screen::Screen;
@@ -114,9 +114,12 @@ async fn run(cli: Cli, screen: &mut Screen) -> Result<u8, CtlError> {
         Command::Version => version(screen),
         Command::Man { folder } => man::run(&folder, screen),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "monoctl", &mut script);
-            screen.bytes(&script)?;
+            let script = cli::completions(shell);
+            if screen.is_json() {
+                screen.json(&json!({ "shell": shell.to_string(), "script": script }))?;
+            } else {
+                screen.bytes(script.as_bytes())?;
+            }
             Ok(0)
         }
     }

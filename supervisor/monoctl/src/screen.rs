@@ -127,15 +127,15 @@ impl Screen {
         if matches!(error, CtlError::Output(_)) && error.status() == 141 {
             return;
         }
-        // Nobody is left to be told when this fails.
-        if self.json {
-            let _ = self.json(&json!({
-                "ok": false,
-                "error": { "kind": error.code(), "message": error.to_string() }
-            }));
-        } else {
-            let _ = self.aside(&format!("monoctl: {error}"));
+        let told = json!({
+            "ok": false,
+            "error": { "kind": error.code(), "message": error.to_string() }
+        });
+        if self.json && self.json(&told).is_ok() {
+            return;
         }
+        // Nobody is left to be told when this fails, too.
+        let _ = self.aside(&format!("monoctl: {error}"));
     }
 }
 

@@ -128,6 +128,12 @@ impl Status {
 }
 
 impl Worker {
+    /// Its state, and whether it is still of before a reload.
+    pub(crate) fn standing(&self) -> String {
+        let outdated = if self.outdated { ", outdated" } else { "" };
+        format!("{}{outdated}", self.state)
+    }
+
     /// Its role, with the name of its MCP server.
     pub(crate) fn title(&self) -> String {
         match &self.name {
@@ -253,7 +259,7 @@ fn cells(worker: &Worker) -> [String; 11] {
         worker
             .pid
             .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-        worker.state.clone(),
+        worker.standing(),
         worker.restarts.to_string(),
         size(worker.rss_bytes),
         "-".to_owned(),
@@ -392,6 +398,16 @@ mod tests {
             assert_eq!(weakness(sandbox).is_some(), field != "probes", "{field}");
         }
         assert_eq!(Worker::default().weakness(), None);
+    }
+
+    #[test]
+    fn a_worker_of_before_a_reload_says_so() {
+        let text = shown(json!({ "ok": true, "workers": [
+            {"role": "store", "pid": 1, "state": "serving", "outdated": true},
+            {"role": "egress", "pid": 2, "state": "serving"}]}));
+        let row = |role: &str| text.lines().find(|line| line.contains(role)).unwrap();
+        assert!(row("store").contains(" serving, outdated "), "{text}");
+        assert!(!row("egress").contains("outdated"), "{text}");
     }
 
     #[test]

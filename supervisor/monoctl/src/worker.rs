@@ -77,7 +77,7 @@ async fn list(daemon: &Daemon, screen: &mut Screen) -> Result<u8, CtlError> {
         rows.push([
             &worker.title(),
             &pid(worker),
-            &worker.state,
+            &worker.standing(),
             &worker.restarts.to_string(),
             &size(worker.rss_bytes),
             confined(worker),
@@ -153,7 +153,7 @@ pub(crate) fn facts(worker: &Worker) -> Vec<(String, String)> {
     let mut facts = vec![
         fact("role", &worker.title()),
         fact("pid", &pid(worker)),
-        fact("state", &worker.state),
+        fact("state", &worker.standing()),
         fact("restarts", &worker.restarts.to_string()),
         fact("memory", &size(worker.rss_bytes)),
     ];
