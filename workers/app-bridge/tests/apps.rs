@@ -601,6 +601,8 @@ async fn an_operator_sees_an_app_and_closes_it() {
     .await
     .unwrap();
     assert_eq!(listed["apps"][0]["id"], id.as_str());
+    // The last page, as that of every list.
+    assert!(listed.get("nextCursor").is_none(), "{listed}");
     assert_eq!(
         (&listed["apps"][0]["connected"], &listed["apps"][0]["views"]),
         (&json!(true), &json!(1))

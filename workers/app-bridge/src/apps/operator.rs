@@ -151,7 +151,12 @@ impl Desk {
         let more = start + page.len() < cards.len();
         let next = page.last().filter(|_| more).map(|card| card.id.clone());
         let apps: Vec<Value> = page.iter().map(|card| self.about(live, card)).collect();
-        Ok(json!({ "apps": apps, "nextCursor": next, "usage": self.usage() }))
+        let mut page = json!({ "apps": apps, "usage": self.usage() });
+        // As every list of an operator: none after the last page.
+        if let Some(next) = next {
+            page["nextCursor"] = next.into();
+        }
+        Ok(page)
     }
 
     fn show_app(&self, live: &std::collections::HashSet<String>, id: &str) -> Result<Value, Fault> {
