@@ -24,7 +24,21 @@ async fn a_claim_is_bound_to_its_turn_and_answered_as_the_contract_says() {
         START.plus_ms(24 * 3_600_000).to_string()
     );
     assert_eq!(claimed.text("fingerprint"), binding.fingerprint);
-    assert!(claimed.json.get("replayed").is_none());
+    let fields = claimed.json.as_object().unwrap().keys();
+    assert_eq!(
+        fields.collect::<std::collections::BTreeSet<_>>(),
+        [
+            "continuationId",
+            "expiresAt",
+            "fingerprint",
+            "resultUrl",
+            "statusUrl",
+            "token"
+        ]
+        .map(str::to_owned)
+        .iter()
+        .collect()
+    );
     assert_eq!(claimed.headers["cache-control"], "no-store");
     assert_eq!(claimed.headers["x-content-type-options"], "nosniff");
     let record = stage.record(&claimed);
@@ -310,6 +324,54 @@ async fn detached_claims_take_their_destination_from_the_route_alone() {
     assert_eq!(record.reply_to_conversation_id, None);
     let capture = stage.record(&stage.detached("verify", "kept").await);
     assert_eq!(capture.reply_to_conversation_id, None);
+}
+
+/// What a server, or the model that asked it, says of places and modes is not even looked at.
+#[tokio::test]
+async fn a_turns_claim_takes_its_destination_from_the_turn_alone() {
+    let stage = Stage::new();
+    let binding = stage.issue("run-1", "work-control", Mode::Reply);
+    let mut body = claim_body("task");
+    for (key, value) in [
+        ("conversationId", "slack:EVIL"),
+        ("replyTo", "slack:EVIL"),
+        ("replyToConversationId", "slack:EVIL"),
+        ("originConversationId", "slack:EVIL"),
+        ("callbackUrl", "http://127.0.0.1:1/"),
+        ("mode", "silent"),
+        ("route", "daily"),
+        ("serverName", "another"),
+        ("runId", "run-2"),
+    ] {
+        body[key] = value.into();
+    }
+    let request = request("POST", CLAIM)
+        .header(
+            "authorization",
+            format!("Bearer {}", binding.token.as_str()),
+        )
+        .header("x-mono-agent-service-name", "another")
+        .header("x-mono-agent-continuation-claim-mode", "silent")
+        .header(
+            "x-mono-agent-continuation-claim-fingerprint",
+            "0".repeat(64),
+        );
+    let claimed = stage
+        .send(request.body(body.to_string().into()).unwrap())
+        .await;
+    assert_eq!(claimed.text("fingerprint"), binding.fingerprint);
+    let record = stage.record(&claimed);
+    assert_eq!(record.server_name, "work-control");
+    assert_eq!(record.origin_run_id, "run-1");
+    assert_eq!(record.origin_conversation_id, "slack:C:T#2030-03-17");
+    assert_eq!(
+        record.reply_to_conversation_id.as_deref(),
+        Some("slack:C:T")
+    );
+    assert_eq!((record.mode, record.route_name), (Mode::Reply, None));
+    // It is the same claim as without those words.
+    let again = stage.claim(&binding, "task").await;
+    assert_eq!(again.json["replayed"], true);
 }
 
 /// What is said in a conversation of the terminal is kept by its name alone.
