@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// How a worker's life ended; the brake depends on it (docs/architecture.md, "Starting, watching,
-/// stopping").
+/// How a worker's life ended; the brake depends on it (docs/operations.md, "Restart and parking").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// Before it was ready: likely to happen again.
@@ -25,12 +24,12 @@ pub(crate) struct Policy {
     pub(crate) longest: Duration,
     /// A life of this length clears the history.
     pub(crate) healthy: Duration,
-    /// Endings in a row until the worker is parked.
+    /// Restarts in a row; the ending after the last of them parks the worker.
     pub(crate) most: u32,
 }
 
 impl Policy {
-    /// The supervisor's own values: 50 ms doubling to 30 s; ten endings in a row park.
+    /// The supervisor's own values: 50 ms doubling to 30 s, ten restarts in a row.
     pub(crate) const DEFAULT: Self = Self {
         first: Duration::from_millis(50),
         first_unready: Duration::from_millis(400),
