@@ -40,7 +40,7 @@ group=$work/cgroup/mono-machine-$$
 mkdir "$group"
 tidy() {
     # The kernel lets the last process go a moment after its end was seen.
-    for _ in $(seq 100); do
+    for _ in $(seq 400); do
         find "$group" -depth -type d -exec rmdir {} + 2>/dev/null || true
         [ -d "$group" ] || return 0
         sleep 0.05
@@ -58,7 +58,7 @@ outer=$!
 trap '{ kill -KILL $outer && wait; } 2>/dev/null || true; tidy' EXIT
 trap 'exit 143' TERM INT HUP
 # `unshare` waits for one child: PID 1, which is systemd once everything is laid out.
-for _ in $(seq 1000); do
+for _ in $(seq 3000); do
     # The list ends without a line's end, which `read` calls a failure.
     read -r first _ < "/proc/$outer/task/$outer/children" || true
     [ "$(cat "/proc/${first:-none}/comm" 2>/dev/null)" = systemd ] && break

@@ -11,6 +11,8 @@ for program in "${!packages[@]}"; do
 done
 [ ${#missing[@]} -eq 0 ] && exit
 export DEBIAN_FRONTEND=noninteractive
-apt-get update -qq
+# A mirror that is slow or busy is asked again, and so is a lock that another installation holds.
+patiently=(-o Acquire::Retries=5 -o DPkg::Lock::Timeout=120)
+apt-get update -qq "${patiently[@]}"
 # systemd must not take over the system that lends its files.
-apt-get install -qq -y --no-install-recommends "${missing[@]}"
+apt-get install -qq -y --no-install-recommends "${patiently[@]}" "${missing[@]}"

@@ -168,6 +168,8 @@ async fn the_service_does_what_its_document_says() {
         .args(["--max-examples", "60", "--seed", "1", "--no-color"])
         .args(["--phases", "examples,coverage,fuzzing"])
         .args(["--suppress-health-check", "all"])
+        // In seconds, on a busy machine.
+        .args(["--request-timeout", "60"])
         .current_dir(state.path())
         .env("SCHEMATHESIS_HOOKS", "continuation_callers")
         .env("PYTHONPATH", python::folder())

@@ -60,7 +60,8 @@ fn tests_below(folder: &Path, found: &mut BTreeSet<String>) {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if path.is_dir() {
-            if !matches!(name.as_str(), "target" | "node_modules" | ".git") {
+            // What is installed comes and goes while other tests run.
+            if !matches!(name.as_str(), "target" | "node_modules" | "venv" | ".git") {
                 tests_below(&path, found);
             }
         } else if name.ends_with(".test.ts") {

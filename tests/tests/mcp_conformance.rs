@@ -51,6 +51,8 @@ fn run(probe: &str, scenario: &str, revision: &str) -> (bool, String) {
     let results = tempfile::tempdir().unwrap();
     let output = suite()
         .args(["client", "--command", probe, "--scenario", scenario])
+        // Of a scenario, in milliseconds: a busy machine is no failure.
+        .args(["--timeout", "120000"])
         .args(["--spec-version", revision, "--output-dir"])
         .arg(results.path())
         .output()

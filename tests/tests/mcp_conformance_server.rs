@@ -128,6 +128,8 @@ fn run(url: &str, scenario: &str, revision: &str) -> (usize, BTreeSet<String>, S
     let results = tempfile::tempdir().unwrap();
     let output = suite()
         .args(["server", "--url", url, "--scenario", scenario])
+        // Of a scenario, in milliseconds: a busy machine is no failure.
+        .args(["--timeout", "120000"])
         .args(["--spec-version", revision, "--output-dir"])
         .arg(results.path())
         .output()

@@ -57,6 +57,7 @@ fn lintian_finds_no_error_and_the_package_is_whole() {
         "./usr/share/doc/mono/copyright",
         "./usr/share/doc/mono/licences.txt.gz",
         "./usr/share/doc/mono/changelog.Debian.gz",
+        "./usr/share/doc/mono/operations.md.gz",
         "./etc/mono/mono-agent.config.json",
     ] {
         assert!(
@@ -81,7 +82,7 @@ sed -i '/"artifacts"/s/$/,\n  "openaiApi": { "enabled": true, "port": 8642, "api
     /etc/mono/mono-agent.config.json
 monoctl config check --config /etc/mono/mono-agent.config.json
 mkdir -p /etc/systemd/system/monod.service.d
-printf '[Service]\nWatchdogSec=6s\n' > /etc/systemd/system/monod.service.d/test.conf
+printf '[Service]\nWatchdogSec=12s\n' > /etc/systemd/system/monod.service.d/test.conf
 systemctl daemon-reload
 "#;
 
@@ -107,10 +108,10 @@ fn the_system_deployment_lives_under_systemd() {
     machine.sh("systemctl enable --now monod.socket monod-openai.socket");
     machine.start("monod.service");
     every_worker_is_its_roles_user(&machine);
-    memory_is_limited_as_the_machine_allows(&machine, "monod.service", "root");
+    memory_is_limited_as_the_machine_allows(&mut machine, "monod.service", "root");
     machine.reload("monod.service");
     let run = machine.turn();
-    the_journal_has_role_and_run(&machine, &run);
+    the_journal_has_role_and_run(&mut machine, &run);
     the_watchdog_restarts_a_hung_supervisor(&mut machine);
     a_restart_loses_no_connection(&machine);
     a_stop_ends_a_stubborn_turn_too(&mut machine);
@@ -180,16 +181,20 @@ fn every_worker_is_its_roles_user(machine: &Machine) {
 }
 
 /// By the kernel where it has the controller. The daemon can use its own group and no other.
-fn memory_is_limited_as_the_machine_allows(machine: &Machine, unit: &str, user: &str) {
+fn memory_is_limited_as_the_machine_allows(machine: &mut Machine, unit: &str, user: &str) {
     let slice = "/sys/fs/cgroup/system.slice";
     let controllers = machine.sh(&format!("cat {slice}/{unit}/cgroup.controllers"));
     let memory = machine.json("monoctl status --json")["memory"].clone();
     if controllers.split_whitespace().any(|name| name == "memory") {
         assert_eq!(memory["enforcement"], "cgroup", "{memory}");
-        let groups = machine.sh(&format!(
-            "ls -d {slice}/{unit}/run-* {slice}/{unit}/supervisor"
-        ));
-        assert!(groups.lines().count() > 1, "{groups}");
+        // The run workers come after what the unit waits for.
+        machine.wait("a run's group", |machine| {
+            machine
+                .run(&["sh", "-c", &format!("ls -d {slice}/{unit}/run-*")])
+                .status
+                .success()
+        });
+        machine.sh(&format!("test -d {slice}/{unit}/supervisor"));
     } else {
         assert_eq!(memory["enforcement"], "watched", "{memory}");
         let reason = memory["reason"].as_str().unwrap();
@@ -221,11 +226,14 @@ fn memory_is_limited_as_the_machine_allows(machine: &Machine, unit: &str, user: 
     assert!(said.contains("Read-only file system"), "{said}");
 }
 
-fn the_journal_has_role_and_run(machine: &Machine, run: &str) {
-    let of_run = machine.sh(&format!(
-        "journalctl --no-pager -u monod -o cat MONO_RUN={run}"
-    ));
-    assert!(of_run.contains("run ended"), "{of_run}");
+fn the_journal_has_role_and_run(machine: &mut Machine, run: &str) {
+    // Who asked is told first.
+    machine.wait("the run's end in the journal", |machine| {
+        let of_run = machine.sh(&format!(
+            "journalctl --no-pager -u monod -o cat MONO_RUN={run}"
+        ));
+        of_run.contains("run ended")
+    });
     let of_role = machine.sh("journalctl --no-pager -u monod -o json MONO_ROLE=artifact");
     let entry: Value = serde_json::from_str(of_role.lines().next().unwrap()).unwrap();
     assert_eq!(entry["_SYSTEMD_UNIT"], "monod.service", "{entry}");
@@ -247,8 +255,10 @@ fn the_watchdog_restarts_a_hung_supervisor(machine: &mut Machine) {
             && machine.show("monod.service", "SubState") == "running"
     });
     assert_ne!(machine.show("monod.service", "MainPID"), hung);
-    let journal = machine.sh("journalctl --no-pager -o cat _PID=1");
-    assert!(journal.contains("Watchdog timeout"), "{journal}");
+    machine.wait("the journal says why", |machine| {
+        let journal = machine.sh("journalctl --no-pager -o cat _PID=1");
+        journal.contains("Watchdog timeout")
+    });
     let now = machine.processes("monod.service");
     assert!(
         workers.iter().all(|pid| !now.contains(pid)),
@@ -367,7 +377,7 @@ fn upgrade_remove_purge(machine: &Machine) {
 
 #[test]
 fn the_rootless_deployment_lives_under_systemd() {
-    let machine = Machine::boot();
+    let mut machine = Machine::boot();
     machine.sh("dpkg -i /mnt/mono.deb");
     // Whoever connects starts it.
     machine.sh("systemctl enable --now monod-rootless.socket");
@@ -397,7 +407,7 @@ fn the_rootless_deployment_lives_under_systemd() {
         kernel.contains(&format!("Uid:\t{mono}\t{mono}\t{mono}\t{mono}")),
         "{kernel}"
     );
-    memory_is_limited_as_the_machine_allows(&machine, "monod-rootless.service", "mono");
+    memory_is_limited_as_the_machine_allows(&mut machine, "monod-rootless.service", "mono");
     machine.reload("monod-rootless.service");
     machine.turn();
     // Its own user may operate it, another one may not.
