@@ -29,7 +29,7 @@ fn own(script: &str) -> String {
 fn sh(script: &str) -> Spec {
     Spec {
         program: "sh".into(),
-        args: vec!["-c".into(), own(script)],
+        args: vec!["-c".into(), own(script).into()],
         workdir: "/".into(),
     }
 }
