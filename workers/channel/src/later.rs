@@ -181,17 +181,11 @@ async fn post(later: &impl Later, request: Request, fds: &mut VecDeque<OwnedFd>)
             key,
             text,
             until,
-        } => {
-            let text = text
-                .unpack(fds, MAX_TEXT)
-                .map_err(|e| e.to_string())
-                .and_then(|bytes| String::from_utf8(bytes).map_err(|e| e.to_string()));
-            match text {
-                Ok(text) if !text.is_empty() => later.deliver(destination, key, text, until).await,
-                Ok(_) => not_posted(Obstacle::Ever, "empty_notification", "there is no text"),
-                Err(e) => not_posted(Obstacle::Ever, "invalid_request", e),
-            }
-        }
+        } => match text.unpack_text(fds, MAX_TEXT) {
+            Ok(text) if !text.is_empty() => later.deliver(destination, key, text, until).await,
+            Ok(_) => not_posted(Obstacle::Ever, "empty_notification", "there is no text"),
+            Err(e) => not_posted(Obstacle::Ever, "invalid_request", e.to_string()),
+        },
         Request::Present { .. } => not_posted(Obstacle::Ever, "invalid_request", "it is an app"),
     }
 }
