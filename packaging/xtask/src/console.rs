@@ -18,6 +18,8 @@ pub(crate) struct Arguments {
 
 /// Oldest Node.js that the tools run on: major and minor version.
 const NODE_AT_LEAST: (u32, u32) = (20, 19);
+/// Lines about failed tests that are said again.
+const MOST_LINES: usize = 200;
 /// What the built page comes from, beside `src`.
 const INPUTS: [&str; 6] = [
     "index.html",
@@ -68,8 +70,17 @@ pub(crate) fn check() -> Command {
     command
 }
 
-/// Runs the page's own tests; gives how many passed and failed.
-pub(crate) fn tests() -> Result<(u64, u64)> {
+/// What came of the page's own tests.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+    /// What the runner says at its end of those that failed.
+    pub(crate) failures: Vec<String>,
+}
+
+/// Runs the page's own tests.
+pub(crate) fn tests() -> Result<Outcome> {
     chromium()?;
     let folder = folder();
     let mut command = Command::new("node");
@@ -82,7 +93,7 @@ pub(crate) fn tests() -> Result<(u64, u64)> {
         .current_dir(&folder)
         .stdout(Stdio::piped());
     let mut child = command.spawn().context("node can't be started")?;
-    let mut total = (0, 0);
+    let mut outcome = Outcome::default();
     let lines = child.stdout.take().map(BufReader::new);
     for line in lines
         .into_iter()
@@ -91,14 +102,19 @@ pub(crate) fn tests() -> Result<(u64, u64)> {
     {
         println!("{line}");
         let (passed, failed) = closing(&line);
-        total = (total.0 + passed, total.1 + failed);
+        outcome.passed += passed;
+        outcome.failed += failed;
+        let begun = !outcome.failures.is_empty() || line == "✖ failing tests:";
+        if begun && outcome.failures.len() < MOST_LINES {
+            outcome.failures.push(line);
+        }
     }
     let status = child.wait()?;
     // A runner that failed without a failed test, or that found none.
-    if total.1 == 0 && (!status.success() || total.0 == 0) {
-        total.1 = 1;
+    if outcome.failed == 0 && (!status.success() || outcome.passed == 0) {
+        outcome.failed = 1;
     }
-    Ok(total)
+    Ok(outcome)
 }
 
 /// `ℹ pass 33` and the like of the runner's last lines.

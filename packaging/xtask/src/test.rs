@@ -20,6 +20,8 @@ struct Tally {
     failed: u64,
     /// Names of failed checks, said again at the end: the runner's thousand lines come in between.
     unmet: Vec<String>,
+    /// What the page's runner said of its failed tests; said again for the same reason.
+    page: Vec<String>,
 }
 
 impl Tally {
@@ -38,6 +40,12 @@ impl Tally {
     }
 
     fn close(&self) {
+        if !self.page.is_empty() {
+            println!("the console's tests ... FAILED");
+        }
+        for line in &self.page {
+            println!("  {line}");
+        }
         for name in &self.unmet {
             println!("check {name} ... FAILED (what it said is above the tests)");
         }
@@ -94,9 +102,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.filter.as_deref().is_none_or(|f| f == "console") {
         tally.command("the console's types and size", &mut console::check());
         match console::tests() {
-            Ok((passed, failed)) => {
-                tally.passed += passed;
-                tally.failed += failed;
+            Ok(outcome) => {
+                tally.passed += outcome.passed;
+                tally.failed += outcome.failed;
+                tally.page = outcome.failures;
             }
             Err(e) => tally.check("the console's tests", &[format!("{e:#}")]),
         }

@@ -6,6 +6,7 @@ import { test } from "node:test";
 import type { Download } from "playwright-core";
 import { app, PLAIN } from "../apps/view.ts";
 import { decide, frameOf, holds, openApp } from "../apps/open.ts";
+import { PATIENCE_MS } from "../page.ts";
 import { clean, setup } from "./setup.ts";
 
 const it = setup();
@@ -37,9 +38,10 @@ test("streaming, folding and another theme leave the frame and its handshake alo
   await holds(frame, "seen('ui/notifications/host-context-changed').some((m) => m.params.theme === 'dark')");
   assert.equal(await frame.evaluate("globalThis.mark"), 7);
   assert.equal(await frame.evaluate("heard.filter((m) => m.result?.protocolVersion).length"), 1);
-  await card.getByRole("button", { name: "Enlarge" }).click();
+  // By a key: what is written scrolls the button away from a pointer.
+  await card.getByRole("button", { name: "Enlarge" }).press("Enter");
   await holds(frame, "seen('ui/notifications/host-context-changed').some((m) => m.params.displayMode === 'fullscreen')");
-  assert.ok((await frame.evaluate("innerHeight")) as number > 500);
+  await holds(frame, "innerHeight > 500");
   await page.keyboard.press("Escape");
   await holds(frame, "seen('ui/notifications/host-context-changed').at(-1).params.displayMode === 'inline' || seen('ui/notifications/host-context-changed').some((m) => m.params.displayMode === 'inline')");
   assert.equal(await frame.evaluate("globalThis.mark"), 7);
@@ -147,9 +149,11 @@ test("an app that takes the keyboard loses it again, and then its place", async 
 test("the focus comes back to where it was before a question", async () => {
   const console = await it.open();
   const { page } = console;
-  it.mock.apps.define("caller", { html: app("await start(); addEventListener('message', () => {}); setTimeout(() => ask('tools/call', { name: 'poll' }), 300)"), tools: { poll: () => ({ content: [] }) } });
-  await openApp(console, "caller");
+  it.mock.apps.define("caller", { html: PLAIN, tools: { poll: () => ({ content: [] }) } });
+  const { frame } = await openApp(console, "caller");
+  await holds(frame, "globalThis.initialized !== undefined");
   await console.field.focus();
+  void frame.evaluate("ask('tools/call', { name: 'poll' })").catch(() => undefined);
   await page.getByRole("dialog").waitFor();
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
@@ -431,14 +435,18 @@ test("heights settle, and what is no height changes nothing", async () => {
   const { card, frame } = await openApp(console, "odd");
   await holds(frame, "globalThis.initialized !== undefined");
   const height = (): Promise<string> => card.locator(".app-place").evaluate((element) => (element as HTMLElement).style.height);
+  const becomes = async (wanted: string): Promise<void> => {
+    const end = Date.now() + PATIENCE_MS;
+    while ((await height()) !== wanted && Date.now() < end) await console.page.waitForTimeout(20);
+    assert.equal(await height(), wanted);
+  };
   const before = await height();
   await frame.evaluate("for (const height of [NaN, -1, Infinity, 'x', null, {}]) { try { say('ui/notifications/size-changed', { height }) } catch {} } ask('ping')");
   assert.equal(await height(), before);
   await frame.evaluate("say('ui/notifications/size-changed', { height: 1e9 }); ask('ping')");
-  await card.locator(".app-place").evaluate((element) => new Promise((done) => requestAnimationFrame(() => done(element.clientHeight))));
-  assert.equal(await height(), "2000px");
+  await becomes("2000px");
   await frame.evaluate("say('ui/notifications/size-changed', { height: 0 }); ask('ping')");
-  assert.equal(await height(), "40px");
+  await becomes("40px");
   clean(console);
   await console.close();
 });

@@ -69,7 +69,10 @@ for (const name of names) {
     const end = Date.now() + START_MS;
     let watched: number | null = null;
     let readyMs: number | null = null;
-    while (Date.now() < (watched ?? end)) {
+    const missing = async (): Promise<boolean> =>
+      (fixture.asks ?? []).some((method) => !seen.asked.has(method)) ||
+      (fixture.beside !== undefined && !fixture.beside.test((await card.locator(".app-notes").allTextContents()).join("\n")));
+    while (Date.now() < (watched ?? end) || (Date.now() < end && (await missing()))) {
       if (readyMs === null && (await card.getAttribute("data-ready")) !== null) {
         readyMs = Date.now() - began;
         watched = Date.now() + WATCHED_MS;
