@@ -3,6 +3,8 @@
 pub mod answer;
 pub mod conversation;
 pub mod error;
+#[cfg(test)]
+mod events_tests;
 pub mod image;
 pub mod reply;
 pub mod request;
