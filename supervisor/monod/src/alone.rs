@@ -6,11 +6,12 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long the folder may be somebody's: a process that is being started for a daemon that was
-/// killed holds its descriptors until it becomes its program.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long what a daemon that was killed had may still be somebody's: its workers are gone with it,
+/// but not at the same moment, and one that was being started holds its descriptors until it becomes
+/// its program. A busy machine takes its time over that.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(20);
+pub(crate) const LOOK: Duration = Duration::from_millis(20);
 
 /// Holds the folder as long as it lives. Not a file in it, so that nothing can be left over.
 #[derive(Debug)]

@@ -1,12 +1,13 @@
 //! The ports that workers serve.
 
 use super::BootError;
+use crate::alone::{LOOK, PATIENCE};
 use ipc_proto::Role;
 use mono_config::Config;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Binds what workers listen on, or takes what the service manager has bound. Whether a key is needed
 /// is decided by the address that was really bound (facts 2.3).
@@ -69,12 +70,6 @@ pub(super) fn listeners(
     Ok(all)
 }
 
-/// How long a port may be in use: the workers of a daemon that was killed are gone with it, but not
-/// at the same moment.
-const PORT_PATIENCE: Duration = Duration::from_secs(2);
-/// Between two attempts at a port.
-const PORT_LOOK: Duration = Duration::from_millis(20);
-
 /// The unit's socket, or one of our own, and where it really listens.
 fn bound(
     passed: Option<OwnedFd>,
@@ -101,11 +96,11 @@ fn listen(key: &'static str, host: &str, port: u16) -> Result<TcpListener, BootE
         source,
     };
     let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(failed)?.collect();
-    let deadline = Instant::now() + PORT_PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     let listener = loop {
         match TcpListener::bind(addresses.as_slice()) {
             Err(e) if e.kind() == std::io::ErrorKind::AddrInUse && Instant::now() < deadline => {
-                std::thread::sleep(PORT_LOOK);
+                std::thread::sleep(LOOK);
             }
             other => break other.map_err(failed)?,
         }
