@@ -1,82 +1,172 @@
-//! The events of a run as frames of the operator's protocol (facts 2.8).
+//! The events of a run as JSON, which clients of the OpenAI-compatible API read as extension events
+//! and operators as frames (facts 2.8).
 
+use crate::edges::egress::ProviderStage;
 use crate::edges::events::RunEvent;
 use crate::operator_frames::{Frame, Step};
+use crate::request_context::ProgressState;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What an event tells. `None` for the end and for parts: their bodies come beside them, and whoever
-/// has read those makes the frame.
+/// The order of the members is that of the API's bytes; a frame's are sorted by their names.
+#[derive(Serialize)]
+#[serde(
+    tag = "type",
+    rename_all = "snake_case",
+    rename_all_fields = "camelCase"
+)]
+enum Told {
+    ToolCallStarted {
+        id: String,
+        name: String,
+        arguments: String,
+    },
+    ToolCallProgress {
+        id: String,
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    },
+    ToolCallCompleted {
+        id: String,
+        name: String,
+        ok: bool,
+        preview: String,
+        duration_ms: u64,
+    },
+    UsageUpdate {
+        cumulative_usd: Option<f64>,
+        tokens: Tokens,
+    },
+    ProviderStatus {
+        status: ProviderStage,
+        model: String,
+        detail: Option<String>,
+    },
+    RuntimeWarning {
+        code: String,
+        message: String,
+    },
+    RuntimeTelemetry {
+        kind: &'static str,
+        server: String,
+        key: String,
+        message: String,
+        state: ProgressState,
+    },
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Tokens {
+    input: u64,
+    output: u64,
+    cache_read: u64,
+    cache_creation: u64,
+}
+
+/// What clients of the API and operators are both told of an event, an object with a `type`. `None`
+/// for what only operators are told, or what travels as text or with bodies.
 #[must_use]
-pub fn frame(event: RunEvent) -> Option<Frame> {
-    let told = match event {
-        RunEvent::Append { text } => return Some(Frame::Append { text }),
-        RunEvent::Replace { text } => return Some(Frame::Replace { text }),
-        RunEvent::Started { run } => {
-            json!({ "type": "runtime_telemetry", "kind": "run_started", "run": run })
-        }
-        RunEvent::Thought { text } => json!({ "type": "assistant_thought", "text": text }),
+pub fn told(event: RunEvent) -> Option<impl Serialize> {
+    Some(match event {
         RunEvent::ToolStarted {
             id,
             name,
             arguments,
-        } => json!({
-            "type": "tool_call_started", "id": id, "name": name, "arguments": arguments
-        }),
+        } => Told::ToolCallStarted {
+            id,
+            name,
+            arguments,
+        },
         RunEvent::ToolProgress {
             id,
             progress,
             total,
             message,
-        } => json!({
-            "type": "tool_call_progress", "id": id, "progress": progress, "total": total,
-            "message": message
-        }),
+        } => Told::ToolCallProgress {
+            id,
+            progress,
+            total,
+            message,
+        },
         RunEvent::ToolCompleted {
             id,
             name,
             ok,
             preview,
             duration_ms,
-        } => json!({
-            "type": "tool_call_completed", "id": id, "name": name, "ok": ok, "preview": preview,
-            "durationMs": duration_ms
-        }),
-        RunEvent::UsageUpdate { usage } => json!({
-            "type": "usage_update", "cumulativeUsd": usage.cost_usd,
-            "tokens": { "input": usage.input, "output": usage.output,
-                "cacheRead": usage.cache_read, "cacheCreation": usage.cache_creation }
-        }),
+        } => Told::ToolCallCompleted {
+            id,
+            name,
+            ok,
+            preview,
+            duration_ms,
+        },
+        RunEvent::UsageUpdate { usage } => Told::UsageUpdate {
+            cumulative_usd: usage.cost_usd,
+            tokens: Tokens {
+                input: usage.input,
+                output: usage.output,
+                cache_read: usage.cache_read,
+                cache_creation: usage.cache_creation,
+            },
+        },
         RunEvent::ProviderStatus {
             stage,
             model,
             detail,
-        } => json!({
-            "type": "provider_status", "status": stage, "model": model, "detail": detail
-        }),
-        RunEvent::Warning { code, message } => {
-            json!({ "type": "runtime_warning", "code": code, "message": message })
-        }
-        RunEvent::Background { continuations } => json!({
-            "type": "runtime_telemetry", "kind": "background_work", "continuations": continuations
-        }),
+        } => Told::ProviderStatus {
+            status: stage,
+            model,
+            detail,
+        },
+        RunEvent::Warning { code, message } => Told::RuntimeWarning { code, message },
         RunEvent::Posted {
             server,
             key,
             message,
             state,
-        } => json!({
-            "type": "runtime_telemetry", "kind": "server_progress", "server": server, "key": key,
-            "message": message, "state": state
-        }),
-        RunEvent::Part { .. }
+        } => Told::RuntimeTelemetry {
+            kind: "server_progress",
+            server,
+            key,
+            message,
+            state,
+        },
+        RunEvent::Started { .. }
+        | RunEvent::Append { .. }
+        | RunEvent::Replace { .. }
+        | RunEvent::Thought { .. }
+        | RunEvent::Background { .. }
+        | RunEvent::Part { .. }
         | RunEvent::AppDraft { .. }
         | RunEvent::AppInput { .. }
         | RunEvent::AppCalled { .. }
         | RunEvent::AppGone { .. }
         | RunEvent::Finish { .. }
         | RunEvent::Failed { .. } => return None,
-    };
-    event_frame(told)
+    })
+}
+
+/// What an operator is told of an event. `None` for the end and for parts: their bodies come beside
+/// them, and whoever has read those makes the frame.
+#[must_use]
+pub fn frame(event: RunEvent) -> Option<Frame> {
+    event_frame(match event {
+        RunEvent::Append { text } => return Some(Frame::Append { text }),
+        RunEvent::Replace { text } => return Some(Frame::Replace { text }),
+        // To clients of the API reasoning is a delta as text is, and they have no use for the ids of
+        // runs and continuations: only operators can ask about those.
+        RunEvent::Thought { text } => json!({ "type": "assistant_thought", "text": text }),
+        RunEvent::Started { run } => {
+            json!({ "type": "runtime_telemetry", "kind": "run_started", "run": run })
+        }
+        RunEvent::Background { continuations } => json!({
+            "type": "runtime_telemetry", "kind": "background_work", "continuations": continuations
+        }),
+        other => serde_json::to_value(told(other)?).ok()?,
+    })
 }
 
 /// A frame of kind `event`; `None` for what is no object.

@@ -4,10 +4,9 @@
 use crate::runs::Finished;
 use bytes::Bytes;
 use ipc_proto::chat::Usage;
-use ipc_proto::edges::egress::ProviderStage;
 use ipc_proto::edges::events::RunEvent;
+use ipc_proto::operator_events::told;
 use ipc_proto::outcomes::{PartOutcome, of_parts};
-use ipc_proto::request_context::ProgressState;
 use ipc_proto::text::pieces;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -275,144 +274,11 @@ fn sse(value: &impl Serialize) -> Bytes {
     [b"data: ", &json(value)[..], b"\n\n"].concat().into()
 }
 
-#[derive(Serialize)]
-#[serde(
-    tag = "type",
-    rename_all = "snake_case",
-    rename_all_fields = "camelCase"
-)]
-enum EventShape<'a> {
-    ToolCallStarted {
-        id: &'a str,
-        name: &'a str,
-        arguments: &'a str,
-    },
-    ToolCallProgress {
-        id: &'a str,
-        progress: f64,
-        total: Option<f64>,
-        message: Option<&'a str>,
-    },
-    ToolCallCompleted {
-        id: &'a str,
-        name: &'a str,
-        ok: bool,
-        preview: &'a str,
-        duration_ms: u64,
-    },
-    UsageUpdate {
-        cumulative_usd: Option<f64>,
-        tokens: Tokens,
-    },
-    ProviderStatus {
-        status: ProviderStage,
-        model: &'a str,
-        detail: Option<&'a str>,
-    },
-    RuntimeWarning {
-        code: &'a str,
-        message: &'a str,
-    },
-    RuntimeTelemetry {
-        kind: &'static str,
-        server: &'a str,
-        key: &'a str,
-        message: &'a str,
-        state: ProgressState,
-    },
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Tokens {
-    input: u64,
-    output: u64,
-    cache_read: u64,
-    cache_creation: u64,
-}
-
-/// The extension event of a run's event; `None` for what travels as text or reasoning.
+/// The extension event of a run's event; `None` for what travels as text or reasoning, and for what
+/// is not for clients.
 #[must_use]
-pub fn extension(event: &RunEvent) -> Option<Box<RawValue>> {
-    let shape = match event {
-        RunEvent::ToolStarted {
-            id,
-            name,
-            arguments,
-        } => EventShape::ToolCallStarted {
-            id,
-            name,
-            arguments,
-        },
-        RunEvent::ToolProgress {
-            id,
-            progress,
-            total,
-            message,
-        } => EventShape::ToolCallProgress {
-            id,
-            progress: *progress,
-            total: *total,
-            message: message.as_deref(),
-        },
-        RunEvent::ToolCompleted {
-            id,
-            name,
-            ok,
-            preview,
-            duration_ms,
-        } => EventShape::ToolCallCompleted {
-            id,
-            name,
-            ok: *ok,
-            preview,
-            duration_ms: *duration_ms,
-        },
-        RunEvent::UsageUpdate { usage } => EventShape::UsageUpdate {
-            cumulative_usd: usage.cost_usd,
-            tokens: Tokens {
-                input: usage.input,
-                output: usage.output,
-                cache_read: usage.cache_read,
-                cache_creation: usage.cache_creation,
-            },
-        },
-        RunEvent::ProviderStatus {
-            stage,
-            model,
-            detail,
-        } => EventShape::ProviderStatus {
-            status: *stage,
-            model,
-            detail: detail.as_deref(),
-        },
-        RunEvent::Warning { code, message } => EventShape::RuntimeWarning { code, message },
-        RunEvent::Posted {
-            server,
-            key,
-            message,
-            state,
-        } => EventShape::RuntimeTelemetry {
-            kind: "server_progress",
-            server,
-            key,
-            message,
-            state: *state,
-        },
-        RunEvent::Started { .. }
-        | RunEvent::Append { .. }
-        | RunEvent::Replace { .. }
-        | RunEvent::Thought { .. }
-        | RunEvent::Part { .. }
-        | RunEvent::AppDraft { .. }
-        | RunEvent::AppInput { .. }
-        | RunEvent::AppCalled { .. }
-        | RunEvent::AppGone { .. }
-        | RunEvent::Background { .. }
-        | RunEvent::Finish { .. }
-        | RunEvent::Failed { .. } => return None,
-    };
-    serde_json::value::to_raw_value(&shape).ok()
+pub fn extension(event: RunEvent) -> Option<Box<RawValue>> {
+    serde_json::value::to_raw_value(&told(event)?).ok()
 }
 
 #[cfg(test)]
@@ -473,7 +339,7 @@ mod tests {
 
     #[test]
     fn outcomes_and_events_stand_beside_the_unchanged_text() {
-        let events = [extension(&RunEvent::Warning {
+        let events = [extension(RunEvent::Warning {
             code: "c".into(),
             message: "m".into(),
         })

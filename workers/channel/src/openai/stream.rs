@@ -79,7 +79,7 @@ impl Translator {
                 reply::content(head, self.answer.replace(&text)?).collect()
             }
             Step::Event(RunEvent::Thought { text }) => reply::reasoning(head, &text).collect(),
-            Step::Event(other) => reply::extension(&other)
+            Step::Event(other) => reply::extension(other)
                 .map(|event| reply::event(head, event))
                 .into_iter()
                 .collect(),
@@ -166,7 +166,7 @@ impl Aside {
             let room = MAX_THOUGHTS - self.thoughts.len();
             self.thoughts.push_str(cut(text, room));
         }
-        if let Some(event) = reply::extension(&event)
+        if let Some(event) = reply::extension(event)
             && self.events.len() < MAX_EVENTS
             && self.bytes + event.get().len() <= MAX_EVENT_BYTES
         {
