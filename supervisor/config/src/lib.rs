@@ -40,5 +40,5 @@ pub use load::{Loaded, load};
 pub use report::{FieldReport, Origin};
 pub use rules::TOOL_NAMES;
 pub use schema::schema;
-pub use secret::{Secret, SecretSource, looks_secret};
+pub use secret::{Secret, SecretSource};
 pub use table::{field, fields};

@@ -4,7 +4,7 @@ use crate::diagnostic::{nearest, quote};
 use crate::field::{Fallback, Field, Kind};
 use crate::form;
 use crate::json::{Node, Tree};
-use crate::secret::looks_secret;
+use secret_signs::looks_secret;
 use serde_json::{Number, Value};
 
 /// Why a value doesn't fit. The place is the caller's to add.

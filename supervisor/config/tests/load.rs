@@ -502,6 +502,31 @@ fn warnings() {
 }
 
 #[test]
+fn headers_are_warned_of_by_the_shared_names_and_forms() {
+    use secret_signs::examples::{CREDENTIALS, FIGURES, ORDINARY, ORDINARY_NAMES, SECRET_NAMES};
+    let warned = |name: &str, value: &str| {
+        let headers = serde_json::json!({ name: value });
+        let server = format!(r#"{{"url": "https://a.example", "headers": {headers}}}"#);
+        let config = format!(r#""tools": {{"mcpServers": {{"a": {server}}}}}"#);
+        let warnings = good(&config, &[]).warnings;
+        assert!(warnings.iter().all(|d| d.code == "secret_in_file"));
+        !warnings.is_empty()
+    };
+    for name in SECRET_NAMES {
+        assert!(warned(name, "x"), "{name}");
+    }
+    for name in FIGURES.iter().chain(&ORDINARY_NAMES) {
+        assert!(!warned(name, "x"), "{name}");
+    }
+    for text in CREDENTIALS.iter().filter(|text| !text.contains('\n')) {
+        assert!(warned("a", text), "{text}");
+    }
+    for text in ORDINARY {
+        assert!(!warned("a", text), "{text}");
+    }
+}
+
+#[test]
 fn no_message_shows_a_secret() {
     for config in [
         "\"openaiApi\": {\"apiKey\": {\"x\": \"hunter2-hunter2\"}}",

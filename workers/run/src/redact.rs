@@ -1,26 +1,15 @@
 //! A tool call's arguments as they may be recorded and shown: values under names that promise a
 //! secret are masked, the whole is cut.
+//!
+//! Forms of credentials are not looked for: people see the command that is run, and the store takes
+//! them out of what it puts before a model.
 
 use ipc_proto::text::cut;
+use secret_signs::{MASK, may_name_secret};
 use serde_json::Value;
 
 /// Bytes of recorded arguments.
 pub const MAX_ARGUMENTS: usize = 4096;
-/// Parts of a name, lower case without separators, that promise a secret.
-const SECRET_NAMES: [&str; 10] = [
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "apikey",
-    "authorization",
-    "cookie",
-    "credential",
-    "privatekey",
-    "passphrase",
-];
-/// What stands in a masked value's place.
-const MASK: &str = "[redacted]";
 /// Deepest nesting looked into; below it everything is masked.
 const MAX_DEPTH: usize = 32;
 
@@ -38,7 +27,7 @@ fn masked(value: &Value, depth: usize) -> Value {
         Value::Object(fields) => fields
             .iter()
             .map(|(name, value)| {
-                let value = if is_secret(name) {
+                let value = if may_name_secret(name) {
                     MASK.into()
                 } else {
                     masked(value, depth + 1)
@@ -49,15 +38,6 @@ fn masked(value: &Value, depth: usize) -> Value {
         Value::Array(items) => items.iter().map(|item| masked(item, depth + 1)).collect(),
         other => other.clone(),
     }
-}
-
-fn is_secret(name: &str) -> bool {
-    let plain: String = name
-        .chars()
-        .filter(|c| c.is_alphanumeric())
-        .flat_map(char::to_lowercase)
-        .collect();
-    SECRET_NAMES.iter().any(|part| plain.contains(part))
 }
 
 #[cfg(test)]
@@ -76,6 +56,21 @@ mod tests {
             shown,
             r#"{"headers":{"Accept":"*/*","Authorization":"[redacted]","X-Api-Key":"[redacted]"},"list":[{"client_secret":"[redacted]"}],"url":"https://e.com"}"#
         );
+    }
+
+    #[test]
+    fn the_names_are_the_shared_ones() {
+        use secret_signs::examples::{FIGURES, ORDINARY_NAMES, SECRET_NAMES};
+        for name in SECRET_NAMES.iter().chain(&FIGURES) {
+            assert_eq!(
+                arguments(&json!({ *name: "x" })),
+                json!({ *name: MASK }).to_string()
+            );
+        }
+        for name in ORDINARY_NAMES {
+            let plain = json!({ name: "x" });
+            assert_eq!(arguments(&plain), plain.to_string());
+        }
     }
 
     #[test]

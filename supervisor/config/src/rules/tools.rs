@@ -4,7 +4,7 @@ use super::Rules;
 use crate::config::transport_of;
 use crate::diagnostic::nearest;
 use crate::form;
-use crate::secret::looks_secret;
+use secret_signs::{looks_secret, names_secret};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -286,10 +286,7 @@ impl Rules<'_> {
             if !name_ok || text.chars().any(|c| c.is_control() && c != '\t') {
                 self.error("wrong_form", &below, "not a valid HTTP header");
             }
-            let telling = header.eq_ignore_ascii_case("authorization")
-                || header.eq_ignore_ascii_case("x-api-key")
-                || header.eq_ignore_ascii_case("cookie");
-            if telling || looks_secret(text) {
+            if names_secret(header) || looks_secret(text) {
                 self.warn(
                     "secret_in_file",
                     &below,

@@ -4,46 +4,14 @@
 //! Inline media is left alone only where the page can send nothing anywhere.
 
 use regex::{Regex, RegexSet};
+use secret_signs::{FORMS, MASK, MASKED_MATCH, names_secret};
 use serde_json::{Map, Value};
 use std::sync::LazyLock;
 
-/// What stands in place of what was taken out.
-pub const MASK: &str = "[redacted]";
 /// What stands in place of media that a page might carry away.
 pub const MEDIA: &str = "[inline media withheld]";
 /// Deepest nesting looked into; what is below is taken out.
 const MAX_DEPTH: usize = 64;
-
-/// Parts of a key, lower case without separators, that promise a secret.
-const SECRET_KEYS: [&str; 12] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "apikey",
-    "authorization",
-    "cookie",
-    "credential",
-    "privatekey",
-    "accesskey",
-    "bearer",
-    "jwt",
-];
-/// Keys that end so promise a token; `tokens` counts them.
-const TOKEN: &str = "token";
-
-/// Credentials by their form. Each has to be long enough not to be a word.
-const PATTERNS: [&str; 9] = [
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|$)",
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",
-    r"\b(?:sk|pk|rk)[-_](?:[A-Za-z0-9]+[-_])*[A-Za-z0-9]{16,}",
-    r"\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bglpat-[A-Za-z0-9_-]{16,}",
-    r"\bxox[abeprs]-[A-Za-z0-9-]{10,}",
-    r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
-    r"\bAIza[A-Za-z0-9_-]{30,}",
-    r"(?i)\b(?:bearer|basic)\s+[A-Za-z0-9+/._~=-]{12,}",
-    r"(?i)\b[a-z][a-z0-9+.-]{1,20}://[^\s/?#@]+:[^\s/?#@]+@",
-];
 
 /// Addresses that carry a secret in their query: with what is in it, the query goes.
 const QUERY: &str = r"(?i)([?&;](?:[a-z_.-]*(?:token|secret|password|apikey|api_key|signature|sig|auth|key))=)[^&\s#]+";
@@ -53,8 +21,9 @@ const SHORTEST: usize = 6;
 
 static RULES: LazyLock<Option<(RegexSet, Vec<Regex>, Regex)>> = LazyLock::new(|| {
     // All of them at once, for the many texts in which there is nothing.
-    let set = RegexSet::new(PATTERNS.into_iter().chain([QUERY])).ok()?;
-    let each: Result<Vec<Regex>, _> = PATTERNS.iter().map(|pattern| Regex::new(pattern)).collect();
+    let forms = FORMS.map(|form| form.pattern);
+    let set = RegexSet::new(forms.into_iter().chain([QUERY])).ok()?;
+    let each: Result<Vec<Regex>, _> = forms.into_iter().map(Regex::new).collect();
     Some((set, each.ok()?, Regex::new(QUERY).ok()?))
 });
 
@@ -97,11 +66,11 @@ impl Redactor {
         let mut out = Map::new();
         for (key, value) in fields {
             let value = match value {
-                Value::Null | Value::Bool(_) | Value::Number(_) if !is_secret(&key) => value,
+                Value::Null | Value::Bool(_) | Value::Number(_) if !names_secret(&key) => value,
                 Value::String(data) if media && matches!(key.as_str(), "data" | "blob") => {
                     self.media(data).into()
                 }
-                _ if is_secret(&key) => {
+                _ if names_secret(&key) => {
                     self.changed = true;
                     MASK.into()
                 }
@@ -136,7 +105,7 @@ impl Redactor {
         }
         let mut text = text;
         for rule in set.matches(&text).iter().filter_map(|at| each.get(at)) {
-            text = rule.replace_all(&text, MASK).into_owned();
+            text = rule.replace_all(&text, MASKED_MATCH).into_owned();
             self.changed = true;
         }
         if let std::borrow::Cow::Owned(masked) = query.replace_all(&text, format!("${{1}}{MASK}")) {
@@ -145,17 +114,6 @@ impl Redactor {
         }
         text
     }
-}
-
-/// A key whose value is a secret whatever it looks like.
-#[must_use]
-pub fn is_secret(key: &str) -> bool {
-    let plain: String = key
-        .chars()
-        .filter(|c| c.is_alphanumeric())
-        .flat_map(char::to_lowercase)
-        .collect();
-    plain.ends_with(TOKEN) || SECRET_KEYS.iter().any(|part| plain.contains(part))
 }
 
 /// A block of the protocol whose bytes are base64: scanning them would find what is not there.
@@ -192,26 +150,18 @@ fn head_of(text: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use secret_signs::examples::*;
     use serde_json::json;
 
     #[test]
     fn secrets_are_known_by_their_key() {
-        for (key, secret) in [
-            ("password", true),
-            ("dbPassword", true),
-            ("API-Key", true),
-            ("api_key", true),
-            ("access_token", true),
-            ("Set-Cookie", true),
-            ("clientSecret", true),
-            ("authorization", true),
-            ("tokens", false),
-            ("tokenCount", false),
-            ("author", false),
-            ("name", false),
-            ("key", false),
-        ] {
-            assert_eq!(is_secret(key), secret, "{key}");
+        for name in SECRET_NAMES {
+            let (value, changed) = redact(json!({ name: "x" }), false);
+            assert!(changed && value == json!({ name: MASK }), "{value}");
+        }
+        for name in FIGURES.iter().chain(&ORDINARY_NAMES) {
+            let plain = json!({ *name: "x" });
+            assert_eq!(redact(plain.clone(), false), (plain, false));
         }
         let (value, changed) = redact(json!({ "a": [{ "apiKey": { "deep": 1 } }], "b": 2 }), false);
         assert_eq!(value, json!({ "a": [{ "apiKey": MASK }], "b": 2 }));
@@ -220,16 +170,7 @@ mod tests {
 
     #[test]
     fn secrets_are_known_by_their_form_in_keys_and_values() {
-        for secret in [
-            "sk-proj-abcdefghijklmnop1234",
-            "ghp_abcdefghijklmnopqrstuvwxyz0123",
-            "xoxb-1234567890-abcdef",
-            "AKIAABCDEFGHIJKLMNOP",
-            "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
-            "Bearer abcdefghijklmnop",
-            "postgres://user:pw@db/x",
-            "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
-        ] {
+        for secret in CREDENTIALS {
             let text = format!("before {secret} after");
             let (value, changed) = redact(json!({ "v": text, secret: 1 }), false);
             let shown = value.to_string();
@@ -237,8 +178,21 @@ mod tests {
                 changed && shown.contains("before ") && shown.contains(MASK),
                 "{shown}"
             );
-            assert!(!shown.contains(secret), "{shown}");
+            assert!(
+                !value["v"].as_str().unwrap_or(secret).contains(secret),
+                "{shown}"
+            );
+            assert!(value.get(secret).is_none(), "{shown}");
+            // Nothing of its end either.
+            let end = &secret[secret.len() - 4..];
+            let (value, _) = redact(json!(secret), false);
+            assert!(
+                !value.to_string().contains(end) || secret.contains("://"),
+                "{value}"
+            );
         }
+        let (value, _) = redact(json!("see postgres://user:pw@db/x"), false);
+        assert_eq!(value, json!(format!("see postgres://{MASK}@db/x")));
         let (value, _) = redact(json!("https://x.example/p?a=1&token=abc&b=2"), false);
         assert_eq!(
             value,
@@ -251,6 +205,17 @@ mod tests {
         let plain = json!({ "rows": [1, 2.5, null, true], "text": "The basic idea: sk8 and bear.",
             "url": "https://example.com/a?b=c", "sum": { "tokens": 12 }, "time": "12:00:00" });
         assert_eq!(redact(plain.clone(), true), (plain, false));
+        let voice = json!([
+            "sk-SK-ViktoriaNeural",
+            "ASIAPACIFICHEADQUARTERS",
+            "Basic settings",
+            "ssh://git@example.org/x",
+            "1700000000:0123456789abcdef0123456789abcdef"
+        ]);
+        assert_eq!(redact(voice.clone(), true), (voice, false));
+        for text in ORDINARY {
+            assert_eq!(redact(json!(text), true), (json!(text), false));
+        }
     }
 
     #[test]
