@@ -6,6 +6,7 @@ use bytes::Bytes;
 use ipc_proto::chat::Usage;
 use ipc_proto::edges::events::RunEvent;
 use ipc_proto::operator_events::told;
+use ipc_proto::operator_frames::MAX_FRAME;
 use ipc_proto::outcomes::{PartOutcome, of_parts};
 use ipc_proto::text::pieces;
 use serde::Serialize;
@@ -274,11 +275,13 @@ fn sse(value: &impl Serialize) -> Bytes {
     [b"data: ", &json(value)[..], b"\n\n"].concat().into()
 }
 
-/// The extension event of a run's event; `None` for what travels as text or reasoning, and for what
-/// is not for clients.
+/// The extension event of a run's event, of at most [`MAX_FRAME`] bytes (facts 2.3); `None` for what
+/// travels as text or reasoning, and for what is not for clients.
 #[must_use]
 pub fn extension(event: RunEvent) -> Option<Box<RawValue>> {
-    serde_json::value::to_raw_value(&told(event)?).ok()
+    let event = serde_json::value::to_raw_value(&told(event)?).ok()?;
+    // Whoever sends one cuts its texts far below that. What is longer is of a run that was taken over.
+    (event.get().len() <= MAX_FRAME).then_some(event)
 }
 
 #[cfg(test)]
@@ -335,6 +338,22 @@ mod tests {
             std::str::from_utf8(&bytes).unwrap(),
             r#"{"id":"chatcmpl-1","object":"chat.completion","created":7,"model":"agent","choices":[{"index":0,"message":{"role":"assistant","content":"hi 🙂\n"},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":1}}}"#
         );
+    }
+
+    #[test]
+    fn an_event_of_256_kibibytes_is_told_and_a_byte_more_is_not() {
+        let of = |bytes: usize| {
+            extension(RunEvent::ToolCompleted {
+                id: "i".into(),
+                name: "n".into(),
+                ok: true,
+                preview: "p".repeat(bytes),
+                duration_ms: 1,
+            })
+        };
+        let room = 256 * 1024 - of(0).unwrap().get().len();
+        assert_eq!(of(room).unwrap().get().len(), 256 * 1024);
+        assert!(of(room + 1).is_none());
     }
 
     #[test]
