@@ -1,11 +1,12 @@
 //! Single workers under their real profiles, started and greeted as `monod` does it.
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, ToWorker};
-use ipc_proto::link::{LinkReceiver, LinkSender, Payload, pair};
+use ipc_proto::edges::artifact::Artifact;
+use ipc_proto::edges::control::{EdgeName, FromWorker, Peer, RunScope, ToWorker};
+use ipc_proto::link::{LinkError, LinkReceiver, LinkSender, Payload, pair};
 use ipc_proto::settings::{ArtifactSettings, RoleSettings};
 use ipc_proto::table::{Guard, Phase};
-use ipc_proto::{Body, Link, Role, VERSION_MAX};
+use ipc_proto::{Body, Client, ConversationId, Link, Role, RunId, VERSION_MAX};
 use mono_sys::process::{Child, Namespaces, Spawn, pidfd_signal, spawn, wait};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::Mode;
@@ -37,10 +38,17 @@ pub struct Bed {
 /// A started worker; ended, with its whole tree, when dropped.
 #[derive(Debug)]
 pub struct Worker {
-    #[expect(dead_code, reason = "ends the process when dropped")]
     started: Started,
     sender: LinkSender,
     receiver: LinkReceiver,
+}
+
+/// An artifact worker that serves, and whose wishes for room are granted.
+#[derive(Debug)]
+pub struct ArtifactWorker {
+    #[expect(dead_code, reason = "ends the process when dropped")]
+    started: Started,
+    sender: LinkSender,
 }
 
 /// A started process of which nothing is known; ended, with its whole tree, when dropped.
@@ -222,7 +230,7 @@ impl Bed {
     ///
     /// # Errors
     /// When it can't be started or doesn't do its part of the handshake.
-    pub async fn serving_artifact_worker(&self, max_count: u64) -> Result<Worker> {
+    pub async fn serving_artifact_worker(&self, max_count: u64) -> Result<ArtifactWorker> {
         let mut worker = self.artifact_worker()?;
         worker.hello().await?;
         let settings = RoleSettings::Artifact(ArtifactSettings {
@@ -233,7 +241,14 @@ impl Bed {
         });
         let descriptors = self.artifact_descriptors()?;
         worker.welcome(&settings, descriptors).await?;
-        Ok(worker)
+        let Worker {
+            started,
+            sender,
+            receiver,
+        } = worker;
+        // Ends with the worker's end of the channel.
+        tokio::spawn(grant_room(sender.clone(), receiver));
+        Ok(ArtifactWorker { started, sender })
     }
 
     fn compiled(&self, role: Role, mut context: Context) -> Result<Launch> {
@@ -362,19 +377,41 @@ impl Worker {
             other => bail!("not ready: {other:?}"),
         }
     }
+}
 
-    /// Gives it one end of a new channel and returns the other.
+/// All the room that is asked for, as the supervisor gives it where there is enough.
+async fn grant_room(sender: LinkSender, mut receiver: LinkReceiver) -> Result<(), LinkError> {
+    while let Some(packet) = receiver.recv::<FromWorker>().await? {
+        if let Payload::Message(FromWorker::Room { wanted, .. }) = packet.payload {
+            let granted = ToWorker::Room { granted: wanted };
+            sender.send(packet.id, 0, &granted, &[]).await?;
+        }
+    }
+    Ok(())
+}
+
+impl ArtifactWorker {
+    /// A run's way to it, for a run of its own; `channel` is another number for each.
     ///
     /// # Errors
-    /// When it is gone.
-    pub async fn grant(&self, channel: u64, edge: EdgeName, peer: Peer) -> Result<OwnedFd> {
+    /// When the worker is gone.
+    pub async fn run(&self, channel: u64) -> Result<Client<Artifact>> {
+        let conversation = ConversationId::parse("bench:publish")?;
+        let peer = Peer {
+            role: Role::Run,
+            run: Some(RunScope {
+                run: RunId::new(),
+                conversation: conversation.clone(),
+                delivery: conversation,
+            }),
+        };
         let (ours, theirs) = pair()?;
         let grant = ToWorker::Grant {
             channel,
-            edge,
+            edge: EdgeName::Artifact,
             peer,
         };
         self.sender.send(0, 0, &grant, &[theirs.as_fd()]).await?;
-        Ok(ours)
+        Ok(Client::new(ours, Role::Artifact)?)
     }
 }

@@ -10,7 +10,7 @@ mod http;
 mod model;
 mod samples;
 
-pub use bed::{Bed, Started, Worker};
+pub use bed::{ArtifactWorker, Bed, Started, Worker};
 pub use http::{Answer, Request, exchange, swallow};
 pub use model::Model;
 pub use samples::{Figure, Samples};

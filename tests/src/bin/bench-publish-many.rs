@@ -6,11 +6,9 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, bail};
-use ipc_proto::edges::artifact::{Artifact, Reply, Request, Root};
-use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
+use ipc_proto::edges::artifact::{Reply, Request, Root};
 use ipc_proto::reply::MAX_PARTS;
-use ipc_proto::{Client, ConversationId, Role, RunId};
-use mono_tests::bench::{Bed, Figure, Samples, Worker, report};
+use mono_tests::bench::{ArtifactWorker, Bed, Figure, Samples, report};
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
@@ -72,22 +70,12 @@ fn measure() -> Result<Figure> {
 
 /// One run: each file as the model asks for it, then the end.
 async fn publish(
-    worker: &Worker,
+    worker: &ArtifactWorker,
     number: u64,
     sources: &Path,
     samples: &mut Samples,
 ) -> Result<()> {
-    let conversation = ConversationId::parse("bench:publish")?;
-    let peer = Peer {
-        role: Role::Run,
-        run: Some(RunScope {
-            run: RunId::new(),
-            conversation: conversation.clone(),
-            delivery: conversation,
-        }),
-    };
-    let channel = worker.grant(number, EdgeName::Artifact, peer).await?;
-    let client: Client<Artifact> = Client::new(channel, Role::Artifact)?;
+    let client = worker.run(number).await?;
     let start = std::time::Instant::now();
     for file in 0..MAX_PARTS {
         let name = format!("{file}.bin");

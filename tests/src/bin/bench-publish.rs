@@ -6,10 +6,8 @@
 #![forbid(unsafe_code)]
 
 use anyhow::{Result, bail};
-use ipc_proto::edges::artifact::{Artifact, Reply, Request, Root};
-use ipc_proto::edges::control::{EdgeName, Peer, RunScope};
-use ipc_proto::{Client, ConversationId, Role, RunId};
-use mono_tests::bench::{Bed, Figure, Samples, Worker, report};
+use ipc_proto::edges::artifact::{Reply, Request, Root};
+use mono_tests::bench::{ArtifactWorker, Bed, Figure, Samples, report};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -64,18 +62,13 @@ fn measure() -> Result<Figure> {
 }
 
 /// One publication in a run of its own, taken back afterwards.
-async fn publish(worker: &Worker, number: u64, source: &Path, samples: &mut Samples) -> Result<()> {
-    let conversation = ConversationId::parse("bench:publish")?;
-    let peer = Peer {
-        role: Role::Run,
-        run: Some(RunScope {
-            run: RunId::new(),
-            conversation: conversation.clone(),
-            delivery: conversation,
-        }),
-    };
-    let channel = worker.grant(number, EdgeName::Artifact, peer).await?;
-    let client: Client<Artifact> = Client::new(channel, Role::Artifact)?;
+async fn publish(
+    worker: &ArtifactWorker,
+    number: u64,
+    source: &Path,
+    samples: &mut Samples,
+) -> Result<()> {
+    let client = worker.run(number).await?;
     let request = Request::Publish {
         root: Root::Workspace,
         path: "file.bin".to_owned(),

@@ -29,6 +29,7 @@ mod exposition;
 mod gateway;
 mod gateway_apps;
 mod input;
+mod measured;
 mod memory;
 mod metrics;
 mod openai;
